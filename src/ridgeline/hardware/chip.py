@@ -1,0 +1,141 @@
+"""A chip: what one accelerator can do, every number with its source.
+
+Numbers are per *chip* (TPU) or per GPU unless the name says otherwise; `devices_per_chip` divides
+them among JAX devices (TPU7x and v3 have two a chip). Peaks are dense, never sparse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Vendor: TypeAlias = Literal["google", "nvidia", "amd"]
+FactKind: TypeAlias = Literal["published", "measured", "derived"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    """One sourced number of the catalogue.
+
+    Attributes:
+        value: In the base unit that ends its key.
+        kind: `published` by the vendor, `measured` by someone, or `derived` (the note shows how).
+        source: Address or document, with the date it was read where known.
+        note: Derivation, condition, or what else is claimed elsewhere.
+    """
+
+    value: float
+    kind: FactKind
+    source: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torus:
+    """The inter-chip interconnect of a TPU.
+
+    Attributes:
+        dimensions: 2 or 3 torus axes.
+        link_bytes_per_s: One link, one way. An axis has two links a chip (one when the axis is 2 long).
+        hop_latency_s: Time for the first byte to cross one link.
+        wrap_rule: `cube` — every axis wraps iff all are multiples of 4 (v4, v5p, TPU7x);
+            `full_axis` — an axis wraps iff it is 16 long (v5e, v6e); `always` — v3.
+        core_link_bytes_per_s: Between the devices of one chip, one way (TPU7x's chiplets); None elsewhere.
+    """
+
+    dimensions: int
+    link_bytes_per_s: float
+    hop_latency_s: float
+    wrap_rule: Literal["cube", "full_axis", "always"]
+    core_link_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """The scale-up network of GPUs: every GPU of a domain reaches every other at full rate.
+
+    Attributes:
+        domain_size: GPUs joined by it (8 in an HGX box, 72 in an NVL72 rack).
+        bytes_per_s: Per GPU, one way.
+        latency_s: Per collective step.
+    """
+
+    domain_size: int
+    bytes_per_s: float
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """A list price of one chip for one hour.
+
+    Attributes:
+        usd_per_chip_hour: In US dollars.
+        term: `on_demand`, `spot`, `flex_start`, `commit_1y`, `commit_3y`.
+        provider: The cloud.
+        region: As the provider names it.
+        date: When it was read (ISO), or "unknown".
+        source: Where it was read.
+    """
+
+    usd_per_chip_hour: float
+    term: str
+    provider: str
+    region: str
+    date: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """What one accelerator can do.
+
+    Attributes:
+        name: The catalogue name, e.g. `tpu7x`, `v5e`, `h100`.
+        title: The vendor's name.
+        vendor: Who makes it.
+        devices_per_chip: JAX devices.
+        chips_per_host: Chips one host machine drives.
+        peak_flops_per_s: Dense matmul peak by dtype (`bf16`, `fp8`, `int8`, …); a dtype the chip has no
+            faster path for is absent, never zero.
+        hbm_bytes: Physical memory.
+        usable_hbm_bytes: What a program may allocate (the runtime keeps the rest).
+        hbm_bytes_per_s: Peak memory bandwidth.
+        vmem_bytes: On-chip vector memory of one device; None for GPUs.
+        smem_bytes: Scalar memory of one device; None for GPUs.
+        mxu_shape: Rows and columns of one matrix unit; None for GPUs.
+        mxus_per_device: Matrix units in one device; None for GPUs.
+        host_ram_bytes: RAM of one host; None when not known.
+        pcie_bytes_per_s: Host to chip, one way; None when not known.
+        torus: ICI, for TPUs.
+        switch: NVLink or Infinity Fabric, for GPUs.
+        network_bytes_per_s: Per chip, one way: DCN (TPU) or InfiniBand/RoCE (GPU).
+        network_latency_s: Per collective step over that network.
+        prices: List prices, the one to plan with first; empty when none is public.
+        facts: Every number above by its catalogue key, with its source.
+    """
+
+    name: str
+    title: str
+    vendor: Vendor
+    devices_per_chip: int
+    chips_per_host: int
+    peak_flops_per_s: Mapping[str, float]
+    hbm_bytes: float
+    usable_hbm_bytes: float
+    hbm_bytes_per_s: float
+    vmem_bytes: float | None
+    smem_bytes: float | None
+    mxu_shape: tuple[int, int] | None
+    mxus_per_device: int | None
+    host_ram_bytes: float | None
+    pcie_bytes_per_s: float | None
+    torus: Torus | None
+    switch: Switch | None
+    network_bytes_per_s: float
+    network_latency_s: float
+    prices: tuple[Price, ...]
+    facts: Mapping[str, Fact]
