@@ -1,0 +1,54 @@
+"""How much of each published peak real programs reach: few, physical, sourced numbers per chip.
+
+A bound uses peaks alone; an estimate multiplies them by these. Each number is a `Fact` of
+`calibration/CHIP.toml` with its source and kind; none is keyed by a model or a measured run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ridgeline.hardware.chip import Fact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Efficiency:
+    """Achieved fractions of a chip's peaks, and its fixed costs.
+
+    Attributes:
+        matmul: Fraction of the dtype's peak that a large, aligned matmul reaches, by compute dtype.
+        matmul_overhead_s: Fixed time of one matmul (dispatch, pipeline fill), which small ones feel.
+        grouped_matmul: As `matmul`, for expert matmuls over ragged groups.
+        attention_forward: Fraction of the bf16 peak, over the FLOPs of visible query-key pairs, at head_dim 128.
+        attention_backward: The same for the backward kernel, over its own (2.5 times forward) FLOPs.
+        vector: Fraction of HBM bandwidth that fused elementwise passes reach.
+        hbm: Fraction of HBM bandwidth that large copies reach.
+        link: Fraction of a link's one-way rate that ring collectives reach (ICI, NVLink).
+        network: The same for DCN or the GPU network.
+        pcie: The same for host transfers.
+        overlap: Fraction of a layer's compute time behind which its FSDP collectives can hide.
+        tensor_overlap: Fraction of tensor-parallel collective time that is hidden (collective matmul).
+        step_overhead_s: Fixed time per optimizer step (launch, host, input).
+        spread: Half-width of the interval around the estimate, as a fraction (low = 1/(1+spread), high = 1+spread).
+        facts: Every number above by key, with source.
+    """
+
+    matmul: Mapping[str, float]
+    matmul_overhead_s: float
+    grouped_matmul: float
+    attention_forward: float
+    attention_backward: float
+    vector: float
+    hbm: float
+    link: float
+    network: float
+    pcie: float
+    overlap: float
+    tensor_overlap: float
+    step_overhead_s: float
+    spread: float
+    facts: Mapping[str, Fact]
