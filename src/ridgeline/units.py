@@ -199,9 +199,8 @@ def _format_scaled(value: float, scales: Mapping[str, float], *, starts: Mapping
         return "∞" if value > 0 else "-∞"
     # Rounding first lets 999.9 MB become 1.00 GB rather than 1000 MB.
     rounded = abs(float(f"{value:.3g}"))
-    reached = (unit for unit, scale in reversed(scales.items()) if rounded >= starts.get(unit, scale))
     smallest = next(iter(scales))
-    unit = next(reached, smallest)
+    unit = [smallest, *(unit for unit, scale in scales.items() if rounded >= starts.get(unit, scale))][-1]
     number = value / scales[unit]
     whole = abs(number) >= 99.95 or (unit == smallest and number == int(number))
     decimals = 0 if whole else 1 if abs(number) >= 9.995 else 2
