@@ -1,0 +1,186 @@
+"""Work adds, time composes.
+
+An operation asks for `Work`: so many FLOPs of each dtype, so many bytes of memory traffic, so many bytes
+over the busiest link of each kind. Work of parts adds up. Time does not: parts run one after the other
+(`in_sequence`) or one behind the other (`overlapped`), and the tree says which.
+
+Every quantity is a `Number`: one float for one plan, or a column of floats for many plans at once. The
+formulas are the same; none looks at the values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+Number: TypeAlias = float | NDArray[np.float64]
+"""One value, or a column of values (one a plan)."""
+
+Phase: TypeAlias = Literal["forward", "recompute", "backward", "optimizer", "step"]
+"""When in a training step a part runs; `step` for what belongs to no single phase."""
+
+Composition: TypeAlias = Literal["leaf", "sequence", "overlap"]
+"""How a part's time follows from its children: their sum, or the first hiding the rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a part asks of the machine, per device and step.
+
+    Attributes:
+        amounts: Keyed by resource: `flops.bf16`, `flops.fp8`, … (FLOPs on the matrix unit), `hbm` (bytes),
+            `link` and `network` (bytes over the busiest link of a device, one way), `host` (bytes over PCIe).
+    """
+
+    amounts: Mapping[str, Number] = field(default_factory=dict)
+
+    def __add__(self, other: Work) -> Work:
+        """Both works together."""
+        if not self.amounts:
+            return other
+        merged = dict(self.amounts)
+        for resource, amount in other.amounts.items():
+            merged[resource] = merged[resource] + amount if resource in merged else amount
+        return Work(amounts=merged)
+
+    def __mul__(self, times: Number) -> Work:
+        """This work, `times` over."""
+        return Work(amounts={resource: amount * times for resource, amount in self.amounts.items()})
+
+
+NOTHING = Work()
+"""No work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A node of the tree of a training step.
+
+    Attributes:
+        name: Of this node; paths join names with `/`.
+        phase: When it runs.
+        resource: What a leaf mainly waits for: `compute`, `hbm`, `ici`, `network`, `host`, `overhead`; "" for inner nodes.
+        expected_s: Estimated time it adds to the step, its repetitions included.
+        work: Its work, repetitions included.
+        composition: How `expected_s` follows from the children.
+        children: In order; for `overlap` the first one hides the others.
+    """
+
+    name: str
+    phase: Phase
+    expected_s: Number
+    work: Work = NOTHING
+    resource: str = ""
+    composition: Composition = "leaf"
+    children: tuple[Part, ...] = ()
+
+    def walk(self, prefix: str = "") -> Iterator[tuple[str, Part]]:
+        """Every node below and including this one, with its path, parents first."""
+        path = f"{prefix}/{self.name}" if prefix else self.name
+        yield path, self
+        for child in self.children:
+            yield from child.walk(path)
+
+
+def in_sequence(name: str, phase: Phase, children: Sequence[Part], *, times: Number = 1.0) -> Part:
+    """The children one after the other, the whole `times` over: times add.
+
+    >>> a, b = (Part(name=n, phase="forward", expected_s=s) for n, s in (("a", 2.0), ("b", 3.0)))
+    >>> in_sequence("both", "forward", [a, b], times=4).expected_s
+    20.0
+    """
+    repeated = tuple(scaled(child, times) for child in children)
+    return Part(
+        name=name,
+        phase=phase,
+        expected_s=_total([child.expected_s for child in repeated]),
+        work=_total_work(repeated),
+        composition="sequence",
+        children=repeated,
+    )
+
+
+def overlapped(name: str, phase: Phase, front: Part, behind: Sequence[Part], *, overlap: float) -> Part:
+    """`front` hides `behind` as far as a fraction `overlap` of its time reaches; the rest is exposed.
+
+    time = front + max(0, behind − overlap · front)
+
+    >>> compute, gather = (Part(name=n, phase="forward", expected_s=s) for n, s in (("c", 10.0), ("g", 12.0)))
+    >>> overlapped("layer", "forward", compute, [gather], overlap=0.9).expected_s
+    13.0
+    """
+    behind_s = _total([part.expected_s for part in behind])
+    return Part(
+        name=name,
+        phase=phase,
+        expected_s=front.expected_s + exposed_s(front_s=front.expected_s, behind_s=behind_s, overlap=overlap),
+        work=_total_work((front, *behind)),
+        composition="overlap",
+        children=(front, *behind),
+    )
+
+
+def exposed_s(*, front_s: Number, behind_s: Number, overlap: float) -> Number:
+    """Time of `behind` that `front` cannot hide: max(0, behind − overlap · front).
+
+    >>> exposed_s(front_s=10.0, behind_s=12.0, overlap=0.9)
+    3.0
+    """
+    return larger(behind_s - overlap * front_s, 0.0)
+
+
+def scaled(part: Part, times: Number) -> Part:
+    """The part, `times` over: its time, its work and its children's."""
+    if isinstance(times, float | int) and times == 1:
+        return part
+    return Part(
+        name=part.name,
+        phase=part.phase,
+        expected_s=part.expected_s * times,
+        work=part.work * times,
+        resource=part.resource,
+        composition=part.composition,
+        children=tuple(scaled(child, times) for child in part.children),
+    )
+
+
+def larger(a: Number, b: Number) -> Number:
+    """Elementwise maximum, a float for floats.
+
+    >>> larger(1.0, 2.0)
+    2.0
+    """
+    if isinstance(a, float | int) and isinstance(b, float | int):
+        return max(a, b)
+    return np.maximum(a, b)
+
+
+def smaller(a: Number, b: Number) -> Number:
+    """Elementwise minimum, a float for floats.
+
+    >>> smaller(1.0, 2.0)
+    1.0
+    """
+    if isinstance(a, float | int) and isinstance(b, float | int):
+        return min(a, b)
+    return np.minimum(a, b)
+
+
+def _total(times_s: Sequence[Number]) -> Number:
+    total: Number = 0.0
+    for time_s in times_s:
+        total = total + time_s
+    return total
+
+
+def _total_work(parts: Sequence[Part]) -> Work:
+    total = NOTHING
+    for part in parts:
+        total = total + part.work
+    return total
