@@ -38,7 +38,7 @@ class Work:
             `link` and `network` (bytes over the busiest link of a device, one way), `host` (bytes over PCIe).
     """
 
-    amounts: Mapping[str, Number] = field(default_factory=dict)
+    amounts: Mapping[str, Number] = field(default_factory=dict[str, Number])
 
     def __add__(self, other: Work) -> Work:
         """Both works together."""
@@ -65,7 +65,8 @@ class Part:
     Attributes:
         name: Of this node; paths join names with `/`.
         phase: When it runs.
-        resource: What a leaf mainly waits for: `compute`, `hbm`, `ici`, `network`, `host`, `overhead`; "" for inner nodes.
+        resource: What a leaf mainly waits for: `compute`, `hbm`, `ici`, `network`, `host`, `overhead`;
+            "" for inner nodes.
         expected_s: Estimated time it adds to the step, its repetitions included.
         work: Its work, repetitions included.
         composition: How `expected_s` follows from the children.

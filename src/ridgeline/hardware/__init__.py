@@ -1,0 +1,1 @@
+"""What the machine is: chips, slices, and the wires between them."""

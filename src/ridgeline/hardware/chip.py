@@ -7,7 +7,7 @@ them among JAX devices (TPU7x and v3 have two a chip). Peaks are dense, never sp
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,0 +1,1 @@
+"""The question: a model, a machine, a workload and, where the user has one, a plan."""

@@ -6,7 +6,7 @@ What a job leaves out (None, or an empty mapping) the planner decides. Degrees c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,10 @@ Dtype: TypeAlias = Literal["f32", "bf16", "fp8", "int8"]
 Placement: TypeAlias = Literal["device", "offload", "remat"]
 
 ICI_AXES = ("dp", "fsdp", "fsdp_transpose", "tp", "tp_sequence", "cp", "ep", "pp")
-"""Logical mesh axes inside a slice (MaxText: data, fsdp, fsdp_transpose, tensor, tensor_sequence, context, expert, stage)."""
+"""Logical mesh axes inside a slice.
+
+MaxText: data, fsdp, fsdp_transpose, tensor, tensor_sequence, context, expert, stage.
+"""
 
 DCN_AXES = ("dcn_dp", "dcn_fsdp", "dcn_pp")
 """Logical mesh axes across slices."""
@@ -89,7 +92,7 @@ class Remat:
     """
 
     policy: str
-    tensors: Mapping[str, Placement] = field(default_factory=dict)
+    tensors: Mapping[str, Placement] = field(default_factory=dict[str, Placement])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +129,7 @@ class PlanRequest:
         moe_imbalance: Busiest expert's tokens over the mean (1.0 is perfect balance).
     """
 
-    mesh: Mapping[str, int] = field(default_factory=dict)
+    mesh: Mapping[str, int] = field(default_factory=dict[str, int])
     gradient_accumulation: int | None = None
     pipeline: Pipeline = field(default_factory=Pipeline)
     dtypes: Dtypes = field(default_factory=Dtypes)

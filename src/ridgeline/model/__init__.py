@@ -1,0 +1,1 @@
+"""What is computed: an architecture as a named tree of operations."""

@@ -1,0 +1,1 @@
+"""Rendering: a result as text or JSON. Nothing here computes."""
