@@ -128,6 +128,8 @@ class Attention:
         sinks: Learned per-head logits, if any.
         cached: False where the layer reads keys and values that another layer stored.
         cache_elements: Elements of KV cache per token; K·(H_qk + H_v), or the latent width for MLA.
+        selected_keys: At most so many of the keys in its span are read, picked by a scorer before (DeepSeek
+            sparse attention); 0 reads them all. The cache keeps every key of the span.
     """
 
     path: str
@@ -140,6 +142,7 @@ class Attention:
     cache_elements: int
     sinks: Tensor | None = None
     cached: bool = True
+    selected_keys: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

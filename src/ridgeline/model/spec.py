@@ -41,6 +41,7 @@ class AttentionSpec:
         own_kv: False where keys and values come from an earlier layer (Gemma 3n), which has no K and V weights here.
         shared_kv_projection: V reuses K's projection (Gemma 4's global layers).
         cross: Keys and values come from another modality (Llama 3.2 Vision).
+        rotary: Queries and keys are rotated by position; False for learned positions, ALiBi and NoPE layers.
     """
 
     num_heads: int
@@ -58,6 +59,7 @@ class AttentionSpec:
     own_kv: bool = True
     shared_kv_projection: bool = False
     cross: bool = False
+    rotary: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,8 @@ class MambaSpec:
         num_groups: Version 2.
         proj_bias: Biases of in and out projections.
         inner_norms: Version 1 with norms on dt, B and C (Jamba).
+        gate_norm: Version 2 with a norm after the gate.
+        chunk_tokens: Q of the chunked scan (version 2).
     """
 
     version: Literal[1, 2]
@@ -121,6 +125,8 @@ class MambaSpec:
     num_groups: int = 1
     proj_bias: bool = False
     inner_norms: bool = False
+    gate_norm: bool = True
+    chunk_tokens: int = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +138,7 @@ class GatedDeltaSpec:
     key_head_dim: int
     value_head_dim: int
     conv_kernel: int
+    chunk_tokens: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,189 @@
+"""Reads a model written as a TOML table: the form of the zoo's files and of a job's inline `[model]`.
+
+The keys are the fields of `spec.py`. What all layers share stands in the model's own table; where layers
+differ, `layer.KIND` says how each kind differs, `pattern` repeats the kinds down the stack, and `leading`
+puts some in front::
+
+    embed_dim = 7168
+    vocab_size = 129280
+    num_layers = 61
+    leading = ["dense", "dense", "dense"]
+    pattern = ["moe"]
+    mla = { num_heads = 128, q_lora_rank = 1536, … }
+    layer.dense.mlp = { mlp_dim = 18432 }
+    layer.moe.moe = { num_experts = 256, top_k = 8, expert_mlp_dim = 2048, shared_mlp_dim = 2048 }
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from itertools import chain, cycle, groupby, islice
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from ridgeline.errors import InputError, nearest
+from ridgeline.model.spec import (
+    AttentionSpec,
+    GatedDeltaSpec,
+    LayerSpec,
+    MambaSpec,
+    MlaSpec,
+    MlpSpec,
+    ModelSpec,
+    MoeSpec,
+    NormSpec,
+)
+
+Table: TypeAlias = Mapping[str, object]
+"""A parsed TOML table."""
+
+_Record = TypeVar("_Record")
+
+_MIXERS = {"attention": AttentionSpec, "mla": MlaSpec, "mamba": MambaSpec, "gated_delta": GatedDeltaSpec}
+_CHANNELS = {"mlp": MlpSpec, "moe": MoeSpec}
+_LAYER_KEYS = {*_MIXERS, *_CHANNELS} | {field.name for field in fields(LayerSpec)} - {"mixer", "mlp"}
+_STACK_KEYS = {"num_layers", "leading", "pattern", "layer"}
+_ONLY_KIND = "layer"
+_LARGEST = 2**40
+_MOST_LAYERS = 10_000
+
+
+def model_from_table(table: Table, *, name: str, where: str) -> ModelSpec:
+    """The decoder a table describes.
+
+    Args:
+        table: The model's keys.
+        name: What to call it.
+        where: The file and key it stands under, for error messages.
+    """
+    shared = {key: value for key, value in table.items() if key in _LAYER_KEYS}
+    kinds = _subtable(table, "layer", where)
+    order = _kinds_in_order(table, where)
+    layers = {
+        kind: _layer(merged(shared, _subtable(kinds, kind, where)), where=f"{where}.layer.{kind}")
+        for kind in dict.fromkeys(order)
+    }
+    rest = {key: value for key, value in table.items() if key not in _LAYER_KEYS | _STACK_KEYS}
+    model = {"final_norm": shared.get("norm", {}), **rest, "name": name, "layers": ()}
+    stack = tuple((layer, len(list(run))) for layer, run in groupby(layers[kind] for kind in order))
+    return _record(ModelSpec, model, where, layers=stack)
+
+
+def merged(below: Table, above: Table) -> Table:
+    """Both tables; where they meet, sub-tables merge and other values of `above` win.
+
+    >>> merged({"mlp": {"mlp_dim": 8, "bias": True}, "norm": {}}, {"mlp": {"mlp_dim": 16}})
+    {'mlp': {'mlp_dim': 16, 'bias': True}, 'norm': {}}
+    """
+    both = dict(below)
+    for key, value in above.items():
+        old = both.get(key)
+        both[key] = merged(_as_table(old), _as_table(value)) if _is_table(old) and _is_table(value) else value
+    return both
+
+
+def _kinds_in_order(table: Table, where: str) -> list[str]:
+    """The kind of each layer, from the first to the last."""
+    num_layers = table.get("num_layers")
+    if not _conforms(num_layers, int) or not 0 < cast("int", num_layers) <= _MOST_LAYERS:
+        raise _wrong(where, "num_layers", num_layers, f"a whole number from 1 to {_MOST_LAYERS}")
+    leading, pattern = table.get("leading", []), table.get("pattern", [_ONLY_KIND])
+    for key, kinds in (("leading", leading), ("pattern", pattern)):
+        if not _conforms(kinds, list[str]):
+            raise _wrong(where, key, kinds, "a list of layer kinds")
+    repeated = cycle(cast("list[str]", pattern))
+    return list(islice(chain(cast("list[str]", leading), repeated), cast("int", num_layers)))
+
+
+def _layer(table: Table, *, where: str) -> LayerSpec:
+    """One layer: at most one mixer, at most one channel mixer, and its norms."""
+    parts: dict[str, object] = {}
+    for role, kinds in (("mixer", _MIXERS), ("mlp", _CHANNELS)):
+        found = [key for key in kinds if key in table]
+        if len(found) > 1:
+            raise _wrong(where, role, ", ".join(found), f"one of {', '.join(kinds)}")
+        parts[role] = _record(kinds[found[0]], _subtable(table, found[0], where), f"{where}.{found[0]}") if found else None
+    rest = {key: value for key, value in table.items() if key not in _MIXERS and key not in _CHANNELS}
+    return _record(LayerSpec, rest, where, **parts)
+
+
+def _record(kind: type[_Record], table: Table, where: str, **ready: object) -> _Record:
+    """A dataclass from a table whose keys are its fields; `ready` holds fields that are values already."""
+    hints = _hints(kind)
+    values: dict[str, Any] = dict(ready)
+    for key, value in table.items():
+        if key in ready:
+            continue
+        if key not in hints:
+            known = ", ".join(hints)
+            raise InputError(
+                "unknown key", where=where, value=key, expected=f"one of {known}", fix=nearest(key, hints) or "remove it"
+            )
+        values[key] = _value(value, hints[key], key=key, where=where)
+    for field in fields(cast("Any", kind)):
+        if field.name not in values and field.default is MISSING and field.default_factory is MISSING:
+            raise _wrong(where, field.name, "(absent)", _described(hints[field.name]))
+    return kind(**values)
+
+
+def _value(value: object, hint: object, *, key: str, where: str) -> object:
+    """A field's value, a nested record included."""
+    record = next((kind for kind in (hint, *get_args(hint)) if is_dataclass(kind)), None)
+    if record is not None and _is_table(value):
+        return _record(cast("type[object]", record), _as_table(value), f"{where}.{key}")
+    if not _conforms(value, hint):
+        raise _wrong(where, key, value, _described(hint))
+    return tuple(cast("list[object]", value)) if isinstance(value, list) else value
+
+
+def _conforms(value: object, hint: object) -> bool:
+    """Whether a TOML value is what a field's annotation asks for; whole numbers are never negative."""
+    origin = get_origin(hint)
+    if origin in {Union, UnionType}:
+        return any(_conforms(value, option) for option in get_args(hint))
+    if origin is Literal:
+        return value in get_args(hint)
+    if origin in {tuple, list}:
+        return isinstance(value, list) and all(_conforms(item, get_args(hint)[0]) for item in cast("list[object]", value))
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST
+    return isinstance(value, hint) if isinstance(hint, type) else False
+
+
+def _described(hint: object) -> str:
+    """An annotation in words."""
+    options = [option for option in get_args(hint) if option is not NoneType]
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(str(option) for option in options)}"
+    if get_origin(hint) in {Union, UnionType}:
+        return " or ".join(_described(option) for option in options)
+    if get_origin(hint) in {tuple, list}:
+        return "a list"
+    words = {int: "a whole number, zero or more", bool: "true or false", str: "a text"}
+    return words.get(cast("type", hint), "a table")
+
+
+@cache
+def _hints(kind: type[object]) -> Mapping[str, object]:
+    return get_type_hints(kind)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _as_table(value: object) -> Table:
+    return cast("Table", value)
+
+
+def _subtable(table: Table, key: str, where: str) -> Table:
+    value = table.get(key, {})
+    if not _is_table(value):
+        raise _wrong(where, key, value, "a table")
+    return _as_table(value)
+
+
+def _wrong(where: str, key: str, value: object, expected: str) -> InputError:
+    return InputError(f"unusable `{key}`", where=where, value=value, expected=expected, fix=f"mend `{key}`")

@@ -1,0 +1,231 @@
+"""From a spec to the named tree of operations: every weight and every operation of a decoder, once.
+
+Equal layers are one `Layer` with a count, wherever they stand; groups are named after what differs
+between them (`dense_layer` and `moe_layer`, `local_layer` and `global_layer`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ridgeline.model.attention import attention_operations, mla_operations
+from ridgeline.model.feed_forward import mlp_operations, moe_operations
+from ridgeline.model.operations import Block, Elementwise, Layer, Lookup, Matmul, ModelTree, Operation
+from ridgeline.model.recurrent import gated_delta_operations, mamba_operations
+from ridgeline.model.scope import Scope
+from ridgeline.model.spec import AttentionSpec, GatedDeltaSpec, LayerSpec, MambaSpec, MlaSpec, MlpSpec, MoeSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ridgeline.model.spec import ChannelSpec, MixerSpec, ModelSpec
+
+_LOSS_FLOPS = 4
+"""Subtract the maximum, exponential, sum, compare; per vocabulary entry."""
+
+
+def model_tree(spec: ModelSpec) -> ModelTree:
+    """Everything the model computes for one token, as named operations.
+
+    >>> from ridgeline.model.spec import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
+    >>> layer = LayerSpec(
+    ...     mixer=AttentionSpec(num_heads=2, num_kv_heads=1, head_dim=4), mlp=MlpSpec(mlp_dim=16)
+    ... )
+    >>> tree = model_tree(ModelSpec(name="tiny", embed_dim=8, vocab_size=32, layers=((layer, 3),)))
+    >>> [(layer.name, layer.count, [block.name for block in layer.blocks]) for layer in tree.layers]
+    [('layer', 3, ['attention', 'mlp'])]
+    >>> [operation.path for operation in tree.layers[0].blocks[0].operations]
+    ['norm', 'query', 'key', 'value', 'rotary', 'scores', 'out', 'residual']
+    """
+    counts: Counter[LayerSpec] = Counter()
+    for layer, count in spec.layers:
+        counts[layer] += count
+    names = layer_names(tuple(counts))
+    return ModelTree(
+        embedding=_embedding(spec),
+        layers=tuple(
+            Layer(name=name, count=count, blocks=layer_blocks(name, layer, embed_dim=spec.embed_dim))
+            for name, (layer, count) in zip(names, counts.items(), strict=True)
+        ),
+        head=_head(spec),
+        tied=spec.tied_embeddings,
+    )
+
+
+def layer_blocks(name: str, layer: LayerSpec, *, embed_dim: int) -> tuple[Block, ...]:
+    """The residual branches of one decoder layer whose path starts with `name`."""
+    blocks: list[Block] = []
+    if layer.parallel and layer.mixer is not None and layer.mlp is not None:
+        blocks.append(_parallel_block(name, layer, layer.mixer, layer.mlp, embed_dim))
+        return _with_extra_scales(blocks, name, layer.extra_scales)
+    if layer.mixer is not None:
+        block = _mixer_name(layer.mixer)
+        scope = Scope(block=f"{name}/{block}")
+        blocks.append(_branch(scope, block, layer, _mixer_operations(scope, layer.mixer, embed_dim), embed_dim))
+    if layer.mlp is not None:
+        block = _channel_name(layer.mlp)
+        scope = Scope(block=f"{name}/{block}")
+        blocks.append(_branch(scope, block, layer, _channel_operations(scope, layer.mlp, embed_dim), embed_dim))
+    return _with_extra_scales(blocks, name, layer.extra_scales)
+
+
+def _branch(scope: Scope, block: str, layer: LayerSpec, operations: Iterable[Operation], embed_dim: int) -> Block:
+    """Norm, operations, post-norm, residual add."""
+    return Block(
+        name=block,
+        operations=(
+            *((scope.norm("norm", layer.norm, embed_dim),) if layer.pre_norms else ()),
+            *operations,
+            *((scope.norm("post_norm", layer.norm, embed_dim, fused=True),) if layer.post_norm else ()),
+            scope.residual(embed_dim),
+        ),
+    )
+
+
+def _parallel_block(name: str, layer: LayerSpec, mixer: MixerSpec, mlp: ChannelSpec, embed_dim: int) -> Block:
+    """Both branches read one input, through one norm or two, and are added together."""
+    scope = Scope(block=f"{name}/parallel")
+    first, second = scope.under(_mixer_name(mixer)), scope.under(_channel_name(mlp))
+    norms = (
+        (scope.norm("norm", layer.norm, embed_dim),)
+        if layer.pre_norms == 1
+        else (first.norm("norm", layer.norm, embed_dim), second.norm("norm", layer.norm, embed_dim))
+    )
+    return Block(
+        name="parallel",
+        operations=(
+            *norms,
+            *_mixer_operations(first, mixer, embed_dim),
+            *_channel_operations(second, mlp, embed_dim),
+            scope.residual(embed_dim),
+        ),
+    )
+
+
+def _with_extra_scales(blocks: Sequence[Block], name: str, elements: int) -> tuple[Block, ...]:
+    """The last block also carries a layer's odd trained scalars, which cost no traffic worth counting."""
+    if not elements:
+        return tuple(blocks)
+    last = blocks[-1]
+    scales = Elementwise(
+        path="scales",
+        read_elements=0,
+        write_elements=0,
+        flops_per_token=elements,
+        weights=(Scope(block=f"{name}/{last.name}").weight("scales", unit=elements),),
+    )
+    return (*blocks[:-1], Block(name=last.name, operations=(*last.operations, scales)))
+
+
+def _mixer_name(mixer: MixerSpec) -> str:
+    match mixer:
+        case AttentionSpec() | MlaSpec():
+            return "attention"
+        case MambaSpec():
+            return "mamba"
+        case GatedDeltaSpec():
+            return "delta"
+
+
+def _channel_name(mlp: ChannelSpec) -> str:
+    return "mlp" if isinstance(mlp, MlpSpec) else "moe"
+
+
+def _mixer_operations(scope: Scope, mixer: MixerSpec, embed_dim: int) -> tuple[Operation, ...]:
+    match mixer:
+        case AttentionSpec():
+            return attention_operations(scope, mixer, embed_dim=embed_dim)
+        case MlaSpec():
+            return mla_operations(scope, mixer, embed_dim=embed_dim)
+        case MambaSpec():
+            return mamba_operations(scope, mixer, embed_dim=embed_dim)
+        case GatedDeltaSpec():
+            return gated_delta_operations(scope, mixer, embed_dim=embed_dim)
+
+
+def _channel_operations(scope: Scope, mlp: ChannelSpec, embed_dim: int) -> tuple[Operation, ...]:
+    match mlp:
+        case MlpSpec():
+            return mlp_operations(scope, mlp, embed_dim=embed_dim)
+        case MoeSpec():
+            return moe_operations(scope, mlp, embed_dim=embed_dim)
+
+
+def _embedding(spec: ModelSpec) -> Block:
+    scope, width = Scope(block="embedding"), spec.embedding_dim or spec.embed_dim
+    tokens = Lookup(path="tokens", weight=scope.weight("tokens", vocab=spec.vocab_size, embed=width), width=width)
+    rows = spec.max_position_embeddings
+    positions = Lookup(
+        path="positions", weight=scope.weight("positions", unit=rows, embed=spec.embed_dim), width=spec.embed_dim
+    )
+    return Block(
+        name="embedding",
+        operations=(
+            tokens,
+            *(
+                (scope.matmul("project_in", "project_in", unit=width, embed=spec.embed_dim),)
+                if spec.embedding_dim
+                else ()
+            ),
+            *((positions,) if rows else ()),
+            *((scope.norm("norm", spec.embedding_norm, spec.embed_dim),) if spec.embedding_norm else ()),
+        ),
+    )
+
+
+def _head(spec: ModelSpec) -> Block:
+    """Final norm, logits and loss; a tied logits matmul reads the embedding table transposed, under its name."""
+    scope, width = Scope(block="head"), spec.embedding_dim or spec.embed_dim
+    logits = scope.matmul(
+        "logits", "logits", bias=spec.logits_bias, quantizable=False, embed=width, vocab=spec.vocab_size
+    )
+    if spec.tied_embeddings:
+        table = Scope(block="embedding").weight("tokens", embed=width, vocab=spec.vocab_size)
+        logits = Matmul(path=logits.path, weight=table, output=logits.output, bias=logits.bias, quantizable=False)
+    return Block(
+        name="head",
+        operations=(
+            *((scope.norm("norm", spec.final_norm, spec.embed_dim),) if spec.final_norm else ()),
+            *(
+                (scope.matmul("project_out", "project_out", embed=spec.embed_dim, unit=width),)
+                if spec.embedding_dim
+                else ()
+            ),
+            logits,
+            Elementwise(
+                path="loss",
+                read_elements=spec.vocab_size,
+                write_elements=1,
+                flops_per_token=_LOSS_FLOPS * spec.vocab_size,
+                axes=("vocab",),
+            ),
+        ),
+    )
+
+
+def layer_names(layers: Sequence[LayerSpec]) -> tuple[str, ...]:
+    """A name for each of several distinct layers, made of the words in which they differ."""
+    described = [_words(layer) for layer in layers]
+    telling = [len({word for word in column if word}) > 1 for column in zip(*described, strict=True)]
+    names: list[str] = []
+    for layer, words in zip(layers, described, strict=True):
+        told = [word for word, tells in zip(words, telling, strict=True) if tells and word]
+        if not told and len(layers) > 1 and layer.mixer is None and layer.mlp is not None:
+            told = [_channel_name(layer.mlp)]
+        name = "_".join([*told, "layer"])
+        repeats = sum(other == name or other.startswith(f"{name}_") for other in names)
+        names.append(f"{name}_{repeats + 1}" if repeats else name)
+    return tuple(names)
+
+
+def _words(layer: LayerSpec) -> tuple[str, str, str, str]:
+    """What a layer is: mixer, span, whose keys, channel mixer; "" where the question does not arise."""
+    mixer, span, keys = "", "", ""
+    if layer.mixer is not None:
+        mixer = _mixer_name(layer.mixer)
+    if isinstance(layer.mixer, AttentionSpec):
+        span = {"sliding": "local", "chunked": "chunked"}.get(layer.mixer.span.kind, "global")
+        keys = "cross" if layer.mixer.cross else "own" if layer.mixer.own_kv else "shared"
+    channel = "" if layer.mlp is None else "dense" if isinstance(layer.mlp, MlpSpec) else "moe"
+    return mixer, span, keys, channel

@@ -1,0 +1,124 @@
+"""Models by name: MaxText's names and the common ones, dimensions as published.
+
+Each file of `zoo/` holds a family: one table a model, in the form `table.py` reads, over the family's
+`[defaults]`. Besides dimensions a model states its `source` and its `aliases`. A name is matched by its
+letters, digits and dots alone, without the organisation in front of it and without words that name a
+fine-tune or a storage format: `meta-llama/Llama-3.1-70B-Instruct`, `LLAMA3.1_70b` and `llama3.1-70b` are one.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from ridgeline.errors import InputError, nearest
+from ridgeline.model.table import Table, merged, model_from_table
+
+if TYPE_CHECKING:
+    from ridgeline.model.spec import ModelSpec
+
+_ZOO = Path(__file__).with_name("zoo")
+_DEFAULTS = "defaults"
+_NOT_ARCHITECTURE = {"base", "bf16", "chat", "fp8", "hf", "instruct", "it", "meta", "pt", "text"}
+_IN_BRACKETS = re.compile(r"\([^)]*\)")
+_BETWEEN_WORDS = re.compile(r"[^a-z0-9.]+")
+
+
+def model_names() -> tuple[str, ...]:
+    """Every model's name, family by family."""
+    return tuple(name for family in _families() for name in _read(family))
+
+
+def load_model(name: str, *, where: str = "MODEL") -> ModelSpec:
+    """The model of a name or alias.
+
+    Args:
+        name: E.g. `llama3.1-70b`, `Llama-3.1-70B` or `meta-llama/Llama-3.1-70B`.
+        where: The flag or key the name came from, for the error message.
+    """
+    found = _find(name)
+    if found is None:
+        known = model_names()
+        raise InputError(
+            "unknown model",
+            where=where,
+            value=name,
+            expected=f"one of the zoo's {len(known)} names, or the path of a Hugging Face config.json",
+            fix=nearest(name, known) or "give the path of its config.json (with ./ in front, if it is a folder here)",
+        )
+    model, table = found
+    rest = {key: value for key, value in table.items() if key not in {"aliases", "source"}}
+    notes = [*cast("list[str]", table.get("notes", [])), f"Dimensions: {table['source']}"]
+    return model_from_table({**rest, "notes": notes}, name=model, where=f"zoo: {model}")
+
+
+def resolve_model(reference: str, *, where: str = "MODEL") -> ModelSpec:
+    """The model a user means: a zoo name, a config.json, or a folder that holds one.
+
+    What looks like a path (it ends in `.json`, or starts with `.`, `/` or `~`) is one. Otherwise a zoo name
+    wins over a file or folder of the same name.
+    """
+    looks_like_path = reference.endswith(".json") or reference.startswith((".", "/", "~"))
+    if not looks_like_path and (_find(reference) or not Path(reference).exists()):
+        return load_model(reference, where=where)
+
+    from ridgeline.model.huggingface import read_config  # noqa: PLC0415  a zoo name needs no reader
+
+    return read_config(_config_file(reference, where))
+
+
+def _config_file(reference: str, where: str) -> Path:
+    path = Path(reference).expanduser()
+    if path.is_dir():
+        path /= "config.json"
+    if not path.exists():
+        raise InputError(
+            "no such model file",
+            where=where,
+            value=reference,
+            expected="a Hugging Face config.json, or a folder that holds one",
+            fix="check the path, or give a zoo name such as llama3.1-70b",
+        )
+    return path
+
+
+def _find(name: str) -> tuple[str, Table] | None:
+    """A model's name and table, by any of its names."""
+    key = _key(name)
+    for family in sorted(_families(), key=lambda family: _closeness(family, key), reverse=True):
+        for model, table in _read(family).items():
+            if key in {_key(model), *(_key(alias) for alias in cast("list[str]", table.get("aliases", [])))}:
+                return model, table
+    return None
+
+
+def _closeness(family: Path, key: str) -> int:
+    """Orders the search: the file whose name begins the model's is opened first, and is nearly always it."""
+    stem = _key(family.stem)
+    return len(stem) if key.startswith(stem) else 0
+
+
+def _key(name: str) -> str:
+    """What is left of a name when spelling is taken away.
+
+    >>> _key("meta-llama/Meta-Llama-3.1-70B-Instruct"), _key("LLAMA3.1_70b"), _key("Qwen3_30B_a3B (tokendrop)")
+    ('llama3.170b', 'llama3.170b', 'qwen330ba3b')
+    """
+    bare = _IN_BRACKETS.sub("", name.lower()).rsplit("/", 1)[-1]
+    return "".join(word for word in _BETWEEN_WORDS.split(bare) if word not in _NOT_ARCHITECTURE)
+
+
+@cache
+def _families() -> tuple[Path, ...]:
+    return tuple(sorted(_ZOO.glob("*.toml")))
+
+
+@cache
+def _read(family: Path) -> dict[str, Table]:
+    """The models of one file, its defaults filled in."""
+    tables = cast("dict[str, Table]", tomllib.loads(family.read_text(encoding="utf-8")))
+    defaults = tables.pop(_DEFAULTS, {})
+    return {name: merged(defaults, table) for name, table in tables.items()}
