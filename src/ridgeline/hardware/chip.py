@@ -38,19 +38,28 @@ class Torus:
     """The inter-chip interconnect of a TPU.
 
     Attributes:
-        dimensions: 2 or 3 torus axes.
+        pod_shape: Chips along each axis of the largest slice: two numbers for a 2D torus, three for a 3D one.
+        listed_shapes: The legal slice shapes, except that a `cube` torus may also be any block of whole
+            4x4x4 cubes up to the pod's count.
+        wrap_rule: `cube` — every axis wraps iff all are multiples of 4 (v4, v5p, TPU7x);
+            `full_axis` — an axis wraps iff it is as long as the pod's (16 on v5e and v6e, 32 on v3).
         link_bytes_per_s: One link, one way. An axis has two links a chip (one when the axis is 2 long).
         hop_latency_s: Time for the first byte to cross one link.
-        wrap_rule: `cube` — every axis wraps iff all are multiples of 4 (v4, v5p, TPU7x);
-            `full_axis` — an axis wraps iff it is 16 long (v5e, v6e); `always` — v3.
-        core_link_bytes_per_s: Between the devices of one chip, one way (TPU7x's chiplets); None elsewhere.
+        core_link_bytes_per_s: Between the devices of one chip, one way (TPU7x's chiplets, v3's cores);
+            None where a chip is one device.
     """
 
-    dimensions: int
+    pod_shape: tuple[int, ...]
+    listed_shapes: tuple[tuple[int, ...], ...]
+    wrap_rule: Literal["cube", "full_axis"]
     link_bytes_per_s: float
     hop_latency_s: float
-    wrap_rule: Literal["cube", "full_axis", "always"]
     core_link_bytes_per_s: float | None = None
+
+    @property
+    def dimensions(self) -> int:
+        """Torus axes: 2 or 3."""
+        return len(self.pod_shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,13 +68,16 @@ class Switch:
 
     Attributes:
         domain_size: GPUs joined by it (8 in an HGX box, 72 in an NVL72 rack).
-        bytes_per_s: Per GPU, one way.
+        bytes_per_s: Per GPU, one way, when the whole domain takes part.
         latency_s: Per collective step.
+        peer_bytes_per_s: One pair, one way, where GPUs are wired in a full mesh instead of through a
+            switch (MI300X): `n` GPUs then reach `(n - 1)` times this. None with a real switch.
     """
 
     domain_size: int
     bytes_per_s: float
     latency_s: float
+    peer_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +108,15 @@ class Chip:
     Attributes:
         name: The catalogue name, e.g. `tpu7x`, `v5e`, `h100`.
         title: The vendor's name.
+        aliases: Other names it answers to.
         vendor: Who makes it.
+        announced: Year and month, e.g. `2025-04`.
         devices_per_chip: JAX devices.
+        tensorcores_per_chip: What the number in a cloud name such as `v5p-512` counts; None for GPUs.
         chips_per_host: Chips one host machine drives.
         peak_flops_per_s: Dense matmul peak by dtype (`bf16`, `fp8`, `int8`, …); a dtype the chip has no
             faster path for is absent, never zero.
-        hbm_bytes: Physical memory.
+        hbm_bytes: Memory, as the vendor documents it.
         usable_hbm_bytes: What a program may allocate (the runtime keeps the rest).
         hbm_bytes_per_s: Peak memory bandwidth.
         vmem_bytes: On-chip vector memory of one device; None for GPUs.
@@ -120,8 +135,11 @@ class Chip:
 
     name: str
     title: str
+    aliases: tuple[str, ...]
     vendor: Vendor
+    announced: str
     devices_per_chip: int
+    tensorcores_per_chip: int | None
     chips_per_host: int
     peak_flops_per_s: Mapping[str, float]
     hbm_bytes: float
