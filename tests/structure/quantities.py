@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, TypeAlias
 
 from tests.structure.source import Module, classes, dataclass_keywords, functions, parameters, public
-from tests.structure.vocabulary import BOUND_OF_SANITY, CHOICES, FRACTIONS_OF_A_PEAK, SYMBOL, says_its_unit
+from tests.structure.vocabulary import BOUND_OF_SANITY, CHOICES, FRACTIONS_OF_A_PEAK, LETTERS, says_its_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ def a_quantity_is_named_with_its_unit(module: Module) -> Findings:
                     yield field.lineno, f"{node.name}.{ast.unparse(field.target)} does not say its unit"
     for function in functions(module):
         for parameter in parameters(function):
-            is_letter = module.folder == "cost" and SYMBOL.match(parameter.arg)
+            is_letter = module.folder == "cost" and parameter.arg in LETTERS
             if not _explains(parameter.arg, parameter.annotation) and not is_letter and function.name not in CHOICES:
                 yield parameter.lineno, f"{function.name}({parameter.arg}) does not say its unit"
 
