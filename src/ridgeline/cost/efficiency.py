@@ -23,8 +23,13 @@ class Efficiency:
         matmul: Fraction of the dtype's peak that a large, aligned matmul reaches, by compute dtype.
         matmul_overhead_s: Fixed time of one matmul (dispatch, pipeline fill), which small ones feel.
         grouped_matmul: As `matmul`, for expert matmuls over ragged groups.
-        attention_forward: Fraction of the bf16 peak, over the FLOPs of visible query-key pairs, at head_dim 128.
+        attention_forward: Fraction of the bf16 peak that a fused attention reaches at head_dim 128, over the FLOPs
+            of visited query-key pairs: the visible ones and, at each edge of the mask, half an `attention_block`
+            a query. A causal query visits `(S + attention_block) / 2` keys on average.
         attention_backward: The same for the backward kernel, over its own (2.5 times forward) FLOPs.
+        attention_block: Keys of one block, what starting a row of blocks costs included.
+        attention_head_dim: Efficiency at other head dims over that at 128 (which is in the table, as 1), by
+            head dim; linear between them. Small ones leave a matrix unit idle.
         vector: Fraction of HBM bandwidth that fused elementwise passes reach.
         hbm: Fraction of HBM bandwidth that large copies reach.
         link: Fraction of a link's one-way rate that ring collectives reach (ICI, NVLink).
@@ -42,6 +47,8 @@ class Efficiency:
     grouped_matmul: float
     attention_forward: float
     attention_backward: float
+    attention_block: float
+    attention_head_dim: Mapping[int, float]
     vector: float
     hbm: float
     link: float
@@ -52,3 +59,11 @@ class Efficiency:
     step_overhead_s: float
     spread: float
     facts: Mapping[str, Fact]
+
+    def at_head_dim(self, width: float) -> float:
+        """Attention's efficiency at a head dim over that at 128: linear between the table's entries, flat outside."""
+        known = sorted(self.attention_head_dim.items())
+        below = max((item for item in known if item[0] <= width), default=known[0])
+        above = min((item for item in known if item[0] >= width), default=known[-1])
+        span = above[0] - below[0]
+        return below[1] if span <= 0 else below[1] + (above[1] - below[1]) * (width - below[0]) / span

@@ -1,0 +1,165 @@
+"""The calibration: one TOML file per chip becomes an `Efficiency`, every number with its source.
+
+A file's tables are named like the fields of `Efficiency` (`[hbm]`, `[matmul.bf16]`, `[attention_head_dim.64]`)
+and hold `value`, `kind`, `source` and `note`. This is the only place that reads them, once, as package data.
+How each number was obtained stands in `docs/calibration.md`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields
+from functools import cache
+from importlib import resources
+from math import inf
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast
+
+from ridgeline.cost.efficiency import Efficiency
+from ridgeline.errors import InputError, nearest
+from ridgeline.hardware.chip import Fact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_SUFFIX = ".toml"
+_KINDS = ("published", "measured", "derived")
+_TABLES = ("matmul", "attention_head_dim")
+_SCALARS = frozenset(field.name for field in fields(Efficiency)) - {*_TABLES, "facts"}
+_NOT_FRACTIONS = ("attention_block", "attention_head_dim")
+_REFERENCE_HEAD_DIM = 128
+
+
+@cache
+def calibrated_chips() -> tuple[str, ...]:
+    """The chips that have a calibration, alphabetically."""
+    files = (resources.files("ridgeline.cost") / "calibration").iterdir()
+    return tuple(sorted(file.name.removesuffix(_SUFFIX) for file in files if file.name.endswith(_SUFFIX)))
+
+
+@cache
+def load_efficiency(chip_name: str) -> Efficiency:
+    """What programs reach of the peaks of a chip of the catalogue.
+
+    >>> load_efficiency("tpu7x").matmul["bf16"]
+    0.829
+
+    Args:
+        chip_name: The catalogue's name, e.g. `tpu7x`, `h100`.
+
+    Raises:
+        InputError: The chip has no calibration.
+    """
+    if chip_name not in calibrated_chips():
+        raise InputError(
+            "this chip has no calibration",
+            where="chip",
+            value=chip_name,
+            expected=f"one of {', '.join(calibrated_chips())}",
+            fix=nearest(chip_name, calibrated_chips()) or "name the chip whose efficiencies come closest",
+        )
+    file = resources.files("ridgeline.cost") / "calibration" / f"{chip_name}{_SUFFIX}"
+    return parse_efficiency(file.read_text(encoding="utf-8"), where=file.name)
+
+
+def parse_efficiency(text: str, *, where: str) -> Efficiency:
+    """The efficiencies a calibration file states.
+
+    Args:
+        text: TOML.
+        where: The file, for the error message.
+
+    Raises:
+        InputError: The text is no TOML, or a quantity is missing, unknown, without source, or out of range.
+    """
+    facts = dict(_facts(_toml(text, where), where))
+    _check_complete(facts, where)
+    head_dims = {_REFERENCE_HEAD_DIM: 1.0} | {int(name): value for name, value in _below("attention_head_dim", facts)}
+    return Efficiency(
+        matmul=MappingProxyType(dict(_below("matmul", facts))),
+        attention_head_dim=MappingProxyType(dict(sorted(head_dims.items()))),
+        facts=MappingProxyType(facts),
+        **{name: facts[name].value for name in _SCALARS},
+    )
+
+
+def _toml(text: str, where: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(
+            "not a TOML file", where=where, value=str(error), expected="TOML", fix="mend the line it names"
+        ) from error
+
+
+def _facts(table: Mapping[str, Any], where: str, path: str = "") -> Iterator[tuple[str, Fact]]:
+    """Every fact of the file by its dotted key; a table with a `value` is a fact, any other holds facts."""
+    for name, content in table.items():
+        key = f"{path}{name}"
+        if not isinstance(content, dict):
+            raise _malformed(where, key, content)
+        entry = cast("dict[str, Any]", content)
+        if "value" in entry:
+            yield key, _fact(entry, where, key)
+        else:
+            yield from _facts(entry, where, f"{key}.")
+
+
+def _fact(entry: Mapping[str, Any], where: str, key: str) -> Fact:
+    match entry:
+        case {"value": int() | float() as value, "kind": kind, "source": str() as source} if (
+            kind in _KINDS and source and _in_range(key, float(value)) and _is_named(key)
+        ):
+            return Fact(value=float(value), kind=kind, source=source, note=str(entry.get("note", "")))
+        case _:
+            raise _malformed(where, key, entry)
+
+
+def _in_range(key: str, value: float) -> bool:
+    """Fractions are above 0 and at most 1; times, blocks and ratios are above 0."""
+    is_fraction = not key.endswith("_s") and not key.startswith(_NOT_FRACTIONS)
+    return 0.0 < value <= 1.0 if is_fraction else 0.0 < value < inf
+
+
+def _is_named(key: str) -> bool:
+    """A head dim is a number; any word names a dtype."""
+    table, _, name = key.partition(".")
+    return name.isdecimal() if table == "attention_head_dim" else True
+
+
+def _check_complete(facts: Mapping[str, Fact], where: str) -> None:
+    present = {key.partition(".")[0] for key in facts}
+    missing = (_SCALARS | {"matmul.bf16", *_TABLES}) - present - facts.keys()
+    if missing:
+        raise InputError(
+            "an efficiency is missing",
+            where=where,
+            value=", ".join(sorted(missing)),
+            expected="every field of Efficiency",
+            fix="add the table, with value, kind and source; without a measurement, that of the nearest chip",
+        )
+    unknown = present - _SCALARS - set(_TABLES)
+    if unknown:
+        raise InputError(
+            "unknown efficiency",
+            where=where,
+            value=", ".join(sorted(unknown)),
+            expected=f"one of {', '.join(sorted(_SCALARS | set(_TABLES)))}",
+            fix=nearest(min(unknown), _SCALARS) or "remove the table",
+        )
+
+
+def _below(table: str, facts: Mapping[str, Fact]) -> Iterator[tuple[str, float]]:
+    """The entries of one table, without its name: `matmul.bf16` as `bf16`."""
+    prefix = f"{table}."
+    return ((key.removeprefix(prefix), fact.value) for key, fact in facts.items() if key.startswith(prefix))
+
+
+def _malformed(where: str, key: str, value: object) -> InputError:
+    return InputError(
+        "malformed efficiency",
+        where=f"{where}: {key}",
+        value=value,
+        expected=f"value (a fraction above 0 and at most 1, or a positive number), kind ({' | '.join(_KINDS)}), source",
+        fix="give all three",
+    )

@@ -1,0 +1,99 @@
+"""Reading a calibration file."""
+
+from __future__ import annotations
+
+import pytest
+
+from ridgeline.cost.calibration import calibrated_chips, load_efficiency, parse_efficiency
+from ridgeline.errors import InputError
+from ridgeline.hardware.catalog import chip_names, load_chip
+
+FACT = 'value = 0.5\nkind = "derived"\nsource = "assumed"'
+KEYS = (
+    *("matmul.bf16", "matmul_overhead_s", "grouped_matmul", "vector", "hbm", "link", "network", "pcie"),
+    *("attention_forward", "attention_backward", "attention_block", "attention_head_dim.64"),
+    *("overlap", "tensor_overlap", "step_overhead_s", "spread"),
+)
+COMPLETE = "\n".join(f"[{key}]\n{FACT}" for key in KEYS)
+
+
+def test_every_chip_of_the_catalogue_is_calibrated() -> None:
+    assert sorted(chip_names()) == list(calibrated_chips())
+
+
+@pytest.mark.parametrize("name", calibrated_chips())
+def test_every_dtype_with_a_peak_has_a_matmul_fraction(name: str) -> None:
+    assert set(load_efficiency(name).matmul) == set(load_chip(name).peak_flops_per_s)
+
+
+@pytest.mark.parametrize("name", calibrated_chips())
+def test_every_number_says_where_it_is_from(name: str) -> None:
+    assert all(fact.source and fact.note for fact in load_efficiency(name).facts.values())
+
+
+def test_a_complete_file_becomes_the_numbers_it_states() -> None:
+    efficiency = parse_efficiency(COMPLETE, where="mine.toml")
+
+    assert efficiency.matmul == {"bf16": 0.5}
+    assert efficiency.matmul_overhead_s == 0.5
+    assert efficiency.facts["hbm"].kind == "derived"
+
+
+def test_head_dim_128_is_the_reference_of_the_others() -> None:
+    assert parse_efficiency(COMPLETE, where="mine.toml").attention_head_dim == {64: 0.5, 128: 1.0}
+
+
+def test_a_missing_efficiency_is_named() -> None:
+    with pytest.raises(InputError) as caught:
+        parse_efficiency(COMPLETE.replace(f"[link]\n{FACT}", ""), where="mine.toml")
+
+    assert (caught.value.what, caught.value.value) == ("an efficiency is missing", "link")
+
+
+def test_an_unknown_efficiency_is_refused_with_the_nearest() -> None:
+    with pytest.raises(InputError) as caught:
+        parse_efficiency(f"{COMPLETE}\n[overlaps]\n{FACT}", where="mine.toml")
+
+    assert caught.value.fix == "did you mean overlap, tensor_overlap?"
+
+
+@pytest.mark.parametrize(
+    ("key", "broken"),
+    [
+        ("hbm", 'value = 1.2\nkind = "measured"\nsource = "s"'),
+        ("hbm", 'value = 0.0\nkind = "measured"\nsource = "s"'),
+        ("hbm", 'value = nan\nkind = "measured"\nsource = "s"'),
+        ("hbm", 'value = 0.9\nkind = "guessed"\nsource = "s"'),
+        ("hbm", 'value = 0.9\nkind = "measured"\nsource = ""'),
+        ("hbm", 'value = 0.9\nkind = "measured"'),
+        ("attention_block", 'value = inf\nkind = "measured"\nsource = "s"'),
+        ("matmul_overhead_s", 'value = -1e-6\nkind = "measured"\nsource = "s"'),
+    ],
+)
+def test_an_efficiency_out_of_range_or_without_source_is_refused_by_its_key(key: str, broken: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_efficiency(COMPLETE.replace(f"[{key}]\n{FACT}", f"[{key}]\n{broken}"), where="mine.toml")
+
+    assert caught.value.where == f"mine.toml: {key}"
+
+
+def test_a_head_dim_that_is_no_number_is_refused() -> None:
+    with pytest.raises(InputError, match=r"attention_head_dim\.wide"):
+        parse_efficiency(f"{COMPLETE}\n[attention_head_dim.wide]\n{FACT}", where="mine.toml")
+
+
+def test_a_bare_number_is_refused_for_it_has_no_source() -> None:
+    with pytest.raises(InputError, match=r"mine\.toml: spread"):
+        parse_efficiency("spread = 0.2", where="mine.toml")
+
+
+def test_text_that_is_no_toml_is_refused() -> None:
+    with pytest.raises(InputError, match="not a TOML file"):
+        parse_efficiency("[hbm", where="mine.toml")
+
+
+def test_a_chip_without_calibration_is_refused_with_the_nearest() -> None:
+    with pytest.raises(InputError) as caught:
+        load_efficiency("tpu7")
+
+    assert "tpu7x" in caught.value.fix
