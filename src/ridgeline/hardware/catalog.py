@@ -47,7 +47,7 @@ def load_chip(name: str, *, where: str = "chip") -> Chip:
             where=where,
             value=name,
             expected=f"one of {', '.join(chips)}",
-            fix=nearest(name, names) or "`ridgeline chips` lists them",
+            fix=nearest(name, chips) or nearest(name, names) or "`ridgeline chips` lists them",
         )
     return chips[canonical]
 
