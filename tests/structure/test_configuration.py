@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.structure.source import PACKAGE, ROOT
+from tests.structure.source import ROOT, imports, modules
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,17 +45,9 @@ def test_everything_that_is_imported_is_a_declared_dependency_or_extra() -> None
     ]
     declared = {re.split(r"[\[><=;! ]", requirement)[0].replace("-", "_") for requirement in requirements}
 
-    third_party = (
-        {
-            name.split(".")[0]
-            for path in PACKAGE.rglob("*.py")
-            for name in re.findall(r"^\s*(?:from|import) (\w[\w.]*)", path.read_text(encoding="utf-8"), re.MULTILINE)
-        }
-        - sys.stdlib_module_names
-        - {"ridgeline", "jaxlib", "orbax"}
-    )
+    imported = {name.split(".")[0] for module in modules("src") for name, _ in imports(module)}
 
-    assert third_party <= declared
+    assert imported - sys.stdlib_module_names - {"ridgeline", "jaxlib", "orbax"} <= declared
 
 
 def linted_layers(package: Path) -> subprocess.CompletedProcess[str]:

@@ -8,10 +8,11 @@ from tests.structure.source import ROOT
 
 
 def explained(page: str, section: str) -> dict[str, str]:
-    """The first two columns of a section's table: a name in backticks, and what it is."""
+    """The first two columns of a section's table: names in backticks, and what they are."""
     body = re.split(r"^## ", page, flags=re.MULTILINE)
     table = next(part for part in body if part.startswith(f"{section}\n"))
-    return dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", table, re.MULTILINE))
+    rows = re.findall(r"^\| (`.+?`) \| (.+?) \|", table, re.MULTILINE)
+    return {name: meaning for names, meaning in rows for name in re.findall(r"`(\w+)`", names)}
 
 
 NOMENCLATURE = (ROOT / "docs" / "nomenclature.md").read_text(encoding="utf-8")
@@ -21,7 +22,7 @@ NAMES = explained(NOMENCLATURE, "Names")
 LETTERS = explained(NOMENCLATURE, "Letters")
 
 _UNIT = re.compile(rf"(^|_)({'|'.join(UNITS)})(_per_[a-z]+(_hour)?)*$")
-_PLAIN = re.compile(rf"^num_\w+$|(^|_)({'|'.join(PLAIN_ENDINGS)})(_(of|per)_\w+)?$")
+_PLAIN = re.compile(rf"^num_\w+$|(^|_)({'|'.join(PLAIN_ENDINGS)})(_(of|per|in)_\w+)?$")
 
 FRACTIONS_OF_A_PEAK = {"Efficiency"}
 """Records whose unitless fields are all fractions of a published peak."""

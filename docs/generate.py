@@ -1,0 +1,187 @@
+"""Write the generated parts of the documentation; with `--check`, only say which are out of date.
+
+A page marks a generated part with a pair of comments, of which the first names the generator:
+
+    <!-- generated: output ridgeline chips -->
+    …
+    <!-- end -->
+
+`output COMMAND` runs a command and shows it with what it printed; `verbs` is the table of verbs; `help` is
+every verb's `--help`; `formulas` is every formula of `cost/`, from its docstring.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from difflib import unified_diff
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+
+VERBS = {
+    "chips [NAME]": "what is this machine: peaks by dtype, HBM, VMEM, links, price, each with its source",
+    "model MODEL": "parameters, FLOPs, KV-cache and activation bytes, part by part",
+    "roofline OP": "is this operation bound by compute, memory or links, and from which size on",
+    "matmul EXPRESSION": "which collectives a sharded product needs, what they cost, which layout is best",
+    "train JOB": "the best way to train it here: plan, step time, memory, bottleneck, days, dollars",
+    "scale JOB": "strong and weak scaling, and where communication begins to bind",
+    "serve JOB": "the best way to serve it: latency-throughput frontier, cost per million tokens",
+    "compile JOB": "what the XLA compiler says of this job, beside the estimate",
+    "run JOB": "execute it on the devices at hand, measure, compare",
+    "profile TRACE": "where the time of a real run went, operation by operation",
+    "tune KERNEL JOB": "which block sizes fit VMEM, and which is fastest",
+    "numerics JOB": "does this precision recipe train as bf16 does",
+    "calibrate": "measure this machine's real peaks; the estimate then uses them",
+    "export JOB": "the exact MaxText, XPK, Kubernetes or vLLM configuration that runs this plan",
+    "sweep SWEEP": "many jobs at once, on this machine or on a Ray cluster",
+    "validate CASES": "how far the estimates are from published measurements",
+    "ui": "the same, in a browser",
+}
+"""Every verb there will be, as typed, and the question it answers."""
+
+COST_MODULES = ("roofline", "collectives", "placement", "columns", "operation", "layer", "memory", "training")
+"""Modules of `cost/` in reading order; others follow by name."""
+
+_REGION = re.compile(
+    r"(?P<head><!-- generated: (?P<name>\w+) ?(?P<argument>.*?) -->\n)(?P<body>.*?)(?=<!-- end -->)", re.DOTALL
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write every page; with `--check` write none, print what would change, and return 1 if anything would."""
+    check = "--check" in arguments
+    stale = False
+    for page in PAGES:
+        old = page.read_text(encoding="utf-8")
+        new = rewritten(old)
+        if new == old:
+            continue
+        stale = True
+        name = page.relative_to(ROOT).as_posix()
+        if check:
+            print(*unified_diff(old.splitlines(), new.splitlines(), name, "generated", lineterm=""), sep="\n")
+        else:
+            page.write_text(new, encoding="utf-8")
+            print(f"wrote {name}")
+    if stale and check:
+        print("\nThe documentation is out of date: run `make docs`.")
+    return int(stale and check)
+
+
+def rewritten(page: str) -> str:
+    """The text of a page with every generated part written anew."""
+    return _REGION.sub(lambda region: region["head"] + GENERATORS[region["name"]](region["argument"]), page)
+
+
+def output(command: str) -> str:
+    """A command as typed, and what it prints."""
+    return f"```console\n$ {command}\n{printed(command)}```\n"
+
+
+@cache
+def printed(command: str) -> str:
+    """What a command of ours prints to a plain terminal 100 columns wide; it must succeed."""
+    program, *arguments = shlex.split(command)
+    plain = {"COLUMNS": "100", "LINES": "50", "NO_COLOR": "1", "TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
+    result = subprocess.run(
+        [str(Path(sys.executable).with_name(program)), *arguments],
+        env={**os.environ, **plain},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    if result.returncode != 0:
+        raise SystemExit(f"`{command}` failed, exit code {result.returncode}:\n{result.stderr}")
+    lines = [line.rstrip() for line in result.stdout.strip("\n").splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def working_verbs() -> tuple[str, ...]:
+    """The verbs that the command line lists today, in the order of `VERBS`."""
+    listed = re.findall(r"^[\s│]*(\w+)\s{2,}\S", printed("ridgeline --help"), re.MULTILINE)
+    return tuple(usage.split()[0] for usage in VERBS if usage.split()[0] in listed)
+
+
+def verbs(_: str) -> str:
+    """The table of all verbs and of which work today."""
+    working = working_verbs()
+    rows = (
+        f"| `ridgeline {usage}` | {question} | {'yes' if usage.split()[0] in working else 'planned'} |\n"
+        for usage, question in VERBS.items()
+    )
+    return "| verb | question it answers | works today |\n|---|---|---|\n" + "".join(rows)
+
+
+def manual(_: str) -> str:
+    """`--help` of the program and of every verb."""
+    commands = ["ridgeline", *(f"ridgeline {verb}" for verb in working_verbs())]
+    return "".join(f"## {command}\n\n```text\n{printed(f'{command} --help')}```\n\n" for command in commands)
+
+
+def formulas(_: str) -> str:
+    """Every formula of `cost/`, module by module, from the docstrings."""
+    folder = ROOT / "src" / "ridgeline" / "cost"
+    names = sorted(path.stem for path in folder.glob("*.py"))
+    ordered = [name for name in COST_MODULES if name in names] + [name for name in names if name not in COST_MODULES]
+    return "".join(_chapter(ast.parse((folder / f"{name}.py").read_text(encoding="utf-8")), name) for name in ordered)
+
+
+def _chapter(tree: ast.Module, name: str) -> str:
+    """A module's formulas under its own first sentence; empty for a module without any."""
+    entries = [_entry(node) for node in tree.body if isinstance(node, ast.FunctionDef) and _is_formula(node)]
+    if not entries:
+        return ""
+    title, *legend = paragraphs(ast.get_docstring(tree) or name)
+    return "\n\n".join([f"## {title.rstrip('.')} (`cost/{name}.py`)", *map(_shown, legend), *entries]) + "\n\n"
+
+
+def _is_formula(node: ast.FunctionDef) -> bool:
+    returns = "" if node.returns is None else ast.unparse(node.returns)
+    return not node.name.startswith("_") and returns in {"Number", "float"} and ast.get_docstring(node) is not None
+
+
+def _entry(node: ast.FunctionDef) -> str:
+    arguments = ", ".join(argument.arg for argument in [*node.args.args, *node.args.kwonlyargs])
+    body = [_shown(paragraph) for paragraph in paragraphs(ast.get_docstring(node) or "")]
+    return "\n\n".join([f"### `{node.name}({arguments})`", *body])
+
+
+def paragraphs(docstring: str) -> Iterator[str]:
+    """The paragraphs of a docstring, without doctests and without the list of arguments."""
+    for paragraph in docstring.split("\n\n"):
+        if paragraph.strip() and not paragraph.lstrip().startswith(
+            (">>>", "Args:", "Attributes:", "Raises:", "Returns:")
+        ):
+            yield paragraph.rstrip()
+
+
+def _shown(paragraph: str) -> str:
+    """A formula, or what was indented or aligned, as a block of code; prose as it is."""
+    is_code = re.match(r" {4}|\w+ = ", paragraph) or re.search(r"\S {2,}\S", paragraph)
+    return f"```text\n{textwrap.dedent(paragraph)}\n```" if is_code else paragraph
+
+
+GENERATORS: dict[str, Callable[[str], str]] = {
+    "formulas": formulas,
+    "help": manual,
+    "output": output,
+    "verbs": verbs,
+}
+"""By the word after `generated:`; each takes the rest of the line."""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,95 @@
+"""The generator of the documentation finds what is out of date, and hides no failure."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.structure.source import ROOT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GENERATE = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "generate.py")))
+PAGES = {path.relative_to(ROOT).as_posix(): path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]}
+
+HELP = "<!-- generated: output ridgeline --help -->\n{}<!-- end -->\n"
+
+
+def test_a_generated_part_is_written_from_its_command() -> None:
+    page = "before\n" + HELP.format("stale\n") + "after\n"
+
+    written = GENERATE.rewritten(page)
+
+    assert "stale" not in written
+    assert "```console\n$ ridgeline --help\n" in written
+    assert "Usage: ridgeline" in written
+    assert written.startswith("before\n<!-- generated: ")
+    assert written.endswith("```\n<!-- end -->\nafter\n")
+
+
+def test_writing_a_page_twice_changes_nothing() -> None:
+    once = GENERATE.rewritten(HELP.format(""))
+
+    assert GENERATE.rewritten(once) == once
+
+
+def test_a_command_that_fails_stops_the_generator() -> None:
+    with pytest.raises(SystemExit, match="`ridgeline nonsense` failed, exit code 2"):
+        GENERATE.printed("ridgeline nonsense")
+
+
+def test_a_stale_page_fails_the_check_and_is_not_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(HELP.format("stale\n"), encoding="utf-8")
+    monkeypatch.setitem(GENERATE.main.__globals__, "ROOT", tmp_path)
+    monkeypatch.setitem(GENERATE.main.__globals__, "PAGES", (page,))
+
+    status = GENERATE.main(["--check"])
+
+    assert status == 1
+    assert "-stale" in capsys.readouterr().out
+    assert page.read_text(encoding="utf-8") == HELP.format("stale\n")
+
+
+def test_a_formula_keeps_its_source_and_loses_its_doctest() -> None:
+    docstring = "Time to move.\n\nT = V / W\n\nSource: the book.\n\n>>> move_s(V=1)\n1\n\nArgs:\n    V: Bytes."
+
+    assert list(GENERATE.paragraphs(docstring)) == ["Time to move.", "T = V / W", "Source: the book."]
+
+
+def test_every_verb_that_works_is_in_the_table_of_verbs() -> None:
+    listed = re.findall(r"^[\s│]*(\w+)\s{2,}\S", GENERATE.printed("ridgeline --help"), re.MULTILINE)
+
+    assert set(listed) - {"Usage"} <= {usage.split()[0] for usage in GENERATE.VERBS}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_of_a_page_leads_to_a_file(name: str) -> None:
+    page = PAGES[name]
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_shown_run_of_ours_is_generated(name: str) -> None:
+    """A block that shows `$ ridgeline …` with output must come from the generator, or it rots."""
+    text = PAGES[name].read_text(encoding="utf-8")
+    handwritten = re.sub(r"<!-- generated: .*?<!-- end -->", "", text, flags=re.DOTALL)
+
+    assert re.findall(r"^\$ ridgeline .*", handwritten, re.MULTILINE) == []
+
+
+def test_every_generated_part_is_closed_and_known() -> None:
+    for page in PAGES.values():
+        text = page.read_text(encoding="utf-8")
+        heads = re.findall(r"<!-- generated: (\w+)", text)
+        assert len(heads) == text.count("<!-- end -->"), page
+        assert set(heads) <= set(GENERATE.GENERATORS), page
