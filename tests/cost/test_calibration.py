@@ -54,7 +54,7 @@ def test_an_unknown_efficiency_is_refused_with_the_nearest() -> None:
     with pytest.raises(InputError) as caught:
         parse_efficiency(f"{COMPLETE}\n[overlaps]\n{FACT}", where="mine.toml")
 
-    assert caught.value.fix == "did you mean overlap, tensor_overlap?"
+    assert caught.value.fix.startswith("did you mean overlap")
 
 
 @pytest.mark.parametrize(

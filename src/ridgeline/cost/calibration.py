@@ -145,7 +145,7 @@ def _check_complete(facts: Mapping[str, Fact], where: str) -> None:
             where=where,
             value=", ".join(sorted(unknown)),
             expected=f"one of {', '.join(sorted(_SCALARS | set(_TABLES)))}",
-            fix=nearest(min(unknown), _SCALARS) or "remove the table",
+            fix=nearest(min(unknown), sorted(_SCALARS)) or "remove the table",
         )
 
 
