@@ -61,13 +61,21 @@ def parse_count(value: str | float, *, where: str, unit: str = "") -> float:
     return _parse(value, _COUNT_SCALES | _COUNT_ALIASES, where=where, expected=noun, example="256, 4Mi or 15T")
 
 
-def parse_whole(value: str | float, *, where: str, unit: str = "", least: int = 1) -> int:
-    """A whole number of things, at least `least`: `8192`, `8Ki`.
+def parse_whole(value: str | float, *, where: str, unit: str = "", least: int = 1, most: float = 1e12) -> int:
+    """A whole number of things from `least` to `most`: `8192`, `8Ki`.
 
     >>> parse_whole("8Ki", where="--seq-len")
     8192
     """
     count = parse_count(value, where=where, unit=unit)
+    if count > most:
+        raise InputError(
+            "absurdly large number",
+            where=where,
+            value=value,
+            expected=f"at most {format_count(most)}{unit and f' {unit}'}",
+            fix="check the unit; K, M, B, T are powers of 1000",
+        )
     noun = f"a whole number of {unit}" if unit else "a whole number"
     if count < least or count != int(count):
         raise InputError(

@@ -29,6 +29,9 @@ DCN_AXES = ("dcn_dp", "dcn_fsdp", "dcn_pp")
 MESH_AXES = ICI_AXES + DCN_AXES
 """Every logical mesh axis."""
 
+BATCH_AXES = ("dp", "fsdp", "fsdp_transpose", "ep", "dcn_dp", "dcn_fsdp")
+"""Mesh axes that split the batch (MaxText's `activation_batch`)."""
+
 BYTES_OF: Mapping[str, float] = {"f32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0}
 """Bytes of one element by dtype."""
 
@@ -114,6 +117,66 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionKernel:
+    """How attention is computed; None leaves it to the program.
+
+    Attributes:
+        kernel: `splash`, `flash`, `dot_product`, …
+        block_q: Queries of one tile.
+        block_kv: Keys of one tile.
+        max_logit: `none`, `estimate`, or a bound that replaces the running maximum.
+    """
+
+    kernel: str | None = None
+    block_q: int | None = None
+    block_kv: int | None = None
+    max_logit: str | float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertKernel:
+    """How experts are computed; None leaves it to the program.
+
+    Attributes:
+        dispatch: `dropless` or `capacity`.
+        capacity_factor: Rows an expert has room for over its mean, for `capacity`.
+        kernel: `gmm`, `ragged_dot` or `dense`.
+        shard_experts_on_fsdp: The fsdp axis splits the expert dimension instead of the embedding.
+    """
+
+    dispatch: str | None = None
+    capacity_factor: float | None = None
+    kernel: str | None = None
+    shard_experts_on_fsdp: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextParallelism:
+    """How the `cp` axis splits attention; None leaves it to the program.
+
+    Attributes:
+        strategy: `all_gather`, `ring`, `ulysses` or `usp`.
+        load_balance: The sequence is reordered so that causal work is equal.
+    """
+
+    strategy: str | None = None
+    load_balance: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiler:
+    """What the compiler is told; None leaves it at its default.
+
+    Attributes:
+        scoped_vmem_kib: VMEM a fusion may use.
+        sparse_core_offload: Collectives that run on the SparseCore.
+    """
+
+    scoped_vmem_kib: int | None = None
+    sparse_core_offload: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
     """What the user pins; the rest is searched.
 
@@ -127,6 +190,11 @@ class PlanRequest:
         optimizer: State dtypes and place.
         vocab_tiling: Chunks in which logits and loss are computed.
         moe_imbalance: Busiest expert's tokens over the mean (1.0 is perfect balance).
+        placement: Physical axes by logical axis, e.g. `{"tp": "core"}`; an axis left out is placed by the planner.
+        attention: Kernel and tiles of attention.
+        experts: Kernel and dispatch of experts.
+        context: How context parallelism splits attention.
+        compiler: What the compiler is told.
     """
 
     mesh: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -138,6 +206,11 @@ class PlanRequest:
     optimizer: Optimizer = field(default_factory=Optimizer)
     vocab_tiling: int = 1
     moe_imbalance: float = 1.0
+    placement: Mapping[str, str] = field(default_factory=dict[str, str])
+    attention: AttentionKernel = field(default_factory=AttentionKernel)
+    experts: ExpertKernel = field(default_factory=ExpertKernel)
+    context: ContextParallelism = field(default_factory=ContextParallelism)
+    compiler: Compiler = field(default_factory=Compiler)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

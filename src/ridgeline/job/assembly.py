@@ -1,0 +1,191 @@
+"""From a document of the right shape to a `Job` that makes sense: names resolved, numbers understood."""
+
+from __future__ import annotations
+
+from os.path import normpath
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ridgeline.errors import InputError
+from ridgeline.hardware.topology import parse_slice
+from ridgeline.job.job import (
+    AttentionKernel,
+    Compiler,
+    ContextParallelism,
+    Dtypes,
+    ExpertKernel,
+    Job,
+    Optimizer,
+    Pipeline,
+    PlanRequest,
+    Workload,
+)
+from ridgeline.job.mesh import check_batch, check_mesh, parse_mesh
+from ridgeline.job.precision import parse_dtype, parse_quantization
+from ridgeline.job.remat import parse_remat
+from ridgeline.model.zoo import resolve_model
+from ridgeline.units import parse_count, parse_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ridgeline.job.document import JobDocument, PlanTable, WorkloadTable
+    from ridgeline.job.job import Dtype, Quantization, Remat
+    from ridgeline.job.origin import Origin
+
+_MOST_SEQUENCES = 1e9
+_MOST_TOKENS_OF_A_SEQUENCE = 1e9
+_MOST_TOKENS_OF_A_RUN = 1e18
+_MOST_MICRO_STEPS = 1e6
+
+
+def assembled(document: JobDocument, origin: Origin, *, folder: str) -> Job:
+    """The job that a document describes.
+
+    Args:
+        document: Of the right shape.
+        origin: Where its values were written, for error messages.
+        folder: What a relative path of a model counts from.
+
+    Raises:
+        InputError: A name is unknown, a number out of range, or two values contradict each other.
+    """
+    reference = _model_reference(document.model, folder)
+    model = resolve_model(reference, where=origin.of("model"))
+    hardware = parse_slice(document.hardware, where=origin.of("hardware"))
+    workload = _workload(document.workload, origin)
+    plan = _plan(document.plan, origin)
+    check_mesh(plan.mesh, hardware, where=origin.of("plan.mesh"))
+    if workload.global_batch is not None:
+        is_in_tokens = document.workload.batch_tokens is not None
+        check_batch(
+            workload.global_batch,
+            plan.mesh,
+            gradient_accumulation=plan.gradient_accumulation or 1,
+            where=origin.of("workload.batch_tokens" if is_in_tokens else "workload.global_batch"),
+        )
+    return Job(model_reference=reference, model=model, hardware=hardware, workload=workload, plan=plan)
+
+
+def is_path(model_reference: str) -> bool:
+    """Whether a model is referred to by a path that counts from some folder."""
+    return model_reference.startswith(".") or (model_reference.endswith(".json") and model_reference[0] not in "/~")
+
+
+def _model_reference(reference: str, folder: str) -> str:
+    """A zoo name as it is; a relative path as seen from the current folder."""
+    if not is_path(reference):
+        return reference
+    path = normpath(Path(folder) / reference)
+    return path if path.endswith(".json") or path.startswith("/") else f"./{path}"
+
+
+def _workload(table: WorkloadTable, origin: Origin) -> Workload:
+    if table.kind != "train":
+        raise InputError(
+            "only training can be planned yet",
+            where=origin.of("workload.kind"),
+            value=table.kind,
+            expected="train",
+            fix='use kind = "train"',
+        )
+    seq_len = parse_whole(
+        table.seq_len, where=origin.of("workload.seq_len"), unit="tokens", most=_MOST_TOKENS_OF_A_SEQUENCE
+    )
+    tokens = table.tokens
+    if tokens is not None:
+        tokens = parse_whole(tokens, where=origin.of("workload.tokens"), unit="tokens", most=_MOST_TOKENS_OF_A_RUN)
+    return Workload(
+        seq_len=seq_len,
+        global_batch=_global_batch(table, seq_len, origin),
+        tokens=None if tokens is None else float(tokens),
+    )
+
+
+def _global_batch(table: WorkloadTable, seq_len: int, origin: Origin) -> int | None:
+    """Sequences per step, whether given so or in tokens."""
+    where, where_tokens = origin.of("workload.global_batch"), origin.of("workload.batch_tokens")
+    if table.batch_tokens is None:
+        if table.global_batch is None:
+            return None
+        return parse_whole(table.global_batch, where=where, unit="sequences", most=_MOST_SEQUENCES)
+    if table.global_batch is not None:
+        raise InputError(
+            "the batch is given twice",
+            where=f"{where} and {where_tokens}",
+            value=f"{table.global_batch} sequences, {table.batch_tokens} tokens",
+            expected="either sequences (global_batch) or tokens (batch_tokens)",
+            fix="leave one of them out",
+        )
+    tokens = parse_count(table.batch_tokens, where=where_tokens, unit="tokens")
+    if tokens < seq_len or tokens % seq_len:
+        raise InputError(
+            "batch is not a whole number of sequences",
+            where=where_tokens,
+            value=table.batch_tokens,
+            expected=f"a multiple of the sequence length, {seq_len} tokens",
+            fix=f"use {max(round(tokens / seq_len), 1) * seq_len}",
+        )
+    return parse_whole(tokens / seq_len, where=where_tokens, unit="sequences", most=_MOST_SEQUENCES)
+
+
+def _plan(table: PlanTable, origin: Origin) -> PlanRequest:
+    attention, moe, context, compiler = table.attention, table.moe, table.context, table.compiler
+    dtypes = Dtypes(**_dtypes(table.dtypes.model_dump(exclude_none=True), "plan.dtypes", origin))
+    micro_steps = table.gradient_accumulation
+    if micro_steps is not None:
+        where = origin.of("plan.gradient_accumulation")
+        micro_steps = parse_whole(micro_steps, where=where, unit="micro-steps", most=_MOST_MICRO_STEPS)
+    return PlanRequest(
+        mesh=parse_mesh(table.mesh, where=origin.of("plan.mesh")),
+        gradient_accumulation=micro_steps,
+        pipeline=Pipeline(microbatches=table.pipeline.microbatches, repeats=table.pipeline.repeats),
+        dtypes=dtypes,
+        quantization=_quantization(table, origin),
+        remat=_remat(table, origin),
+        optimizer=_optimizer(table, dtypes.weights, origin),
+        vocab_tiling=table.vocab_tiling,
+        moe_imbalance=moe.imbalance,
+        placement=table.placement,
+        attention=AttentionKernel(**attention.model_dump()),
+        experts=ExpertKernel(**moe.model_dump(exclude={"imbalance"})),
+        context=ContextParallelism(**context.model_dump()),
+        compiler=Compiler(
+            scoped_vmem_kib=compiler.scoped_vmem_kib, sparse_core_offload=tuple(compiler.sparse_core_offload)
+        ),
+    )
+
+
+def _dtypes(names: Mapping[str, str], key: str, origin: Origin) -> dict[str, Dtype]:
+    return {field: parse_dtype(name, where=origin.of(f"{key}.{field}")) for field, name in names.items()}
+
+
+def _quantization(table: PlanTable, origin: Origin) -> Quantization | None:
+    if table.quantization is None:
+        return None
+    return parse_quantization(table.quantization.model_dump(exclude_none=True), where=origin.of("plan.quantization"))
+
+
+def _remat(table: PlanTable, origin: Origin) -> Remat | None:
+    if table.remat is None:
+        return None
+    where = origin.of("plan.remat")
+    if "policy" not in table.remat:
+        raise InputError(
+            "missing policy",
+            where=where,
+            value=", ".join(table.remat) or "(empty)",
+            expected="a policy",
+            fix='add policy = "custom", or name a preset',
+        )
+    tensors = {name: place for name, place in table.remat.items() if name != "policy"}
+    return parse_remat(table.remat["policy"], tensors, where=where)
+
+
+def _optimizer(table: PlanTable, weights: Dtype, origin: Origin) -> Optimizer:
+    """The optimizer; moments are as wide as the weights unless said otherwise, as in MaxText."""
+    optimizer = table.optimizer
+    widths: dict[str, Dtype] = {"mu_dtype": weights, "nu_dtype": weights}
+    said = optimizer.model_dump(include=set(widths), exclude_none=True)
+    widths |= _dtypes(said, "plan.optimizer", origin)
+    return Optimizer(kind=optimizer.kind, state=optimizer.state, **widths)

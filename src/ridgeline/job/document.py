@@ -1,0 +1,211 @@
+"""The shape of a job file: which tables and keys there are, and of which type.
+
+pydantic checks it, here and nowhere further in; quantities (`"15T"`), names (`"bf16"`, `"fsdp"`) and
+what follows from several keys are understood in `reading.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, TypeGuard, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ridgeline.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pydantic_core import ErrorDetails
+
+_Positive = Annotated[int, Field(gt=0)]
+_Quantity = int | float | str
+
+
+class _Table(BaseModel):
+    """A table that knows all its keys."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class WorkloadTable(_Table):
+    """`[workload]`."""
+
+    seq_len: _Quantity
+    kind: str = "train"
+    global_batch: _Quantity | None = None
+    batch_tokens: _Quantity | None = None
+    tokens: _Quantity | None = None
+
+
+class PipelineTable(_Table):
+    """`pipeline`."""
+
+    microbatches: _Positive | None = None
+    repeats: _Positive | None = None
+
+
+class DtypesTable(_Table):
+    """`dtypes`."""
+
+    weights: str | None = None
+    compute: str | None = None
+    gradients: str | None = None
+    activations: str | None = None
+
+
+class QuantizationTable(_Table):
+    """`quantization`."""
+
+    kind: str
+    weights: str | None = None
+    activations: str | None = None
+    gradients: str | None = None
+    granularity: str | None = None
+    scaling: str | None = None
+    rounding: str | None = None
+
+
+class OptimizerTable(_Table):
+    """`optimizer`."""
+
+    kind: Literal["adamw"] = "adamw"
+    mu_dtype: str | None = None
+    nu_dtype: str | None = None
+    state: Literal["device", "host"] = "device"
+
+
+class AttentionTable(_Table):
+    """`attention`."""
+
+    kernel: str | None = None
+    block_q: _Positive | None = None
+    block_kv: _Positive | None = None
+    max_logit: str | float | None = None
+
+
+class MoeTable(_Table):
+    """`moe`."""
+
+    dispatch: Literal["dropless", "capacity"] | None = None
+    capacity_factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    imbalance: Annotated[float, Field(ge=1, le=1e4, allow_inf_nan=False)] = 1.0
+    kernel: str | None = None
+    shard_experts_on_fsdp: bool | None = None
+
+
+class ContextTable(_Table):
+    """`context`."""
+
+    strategy: Literal["all_gather", "ring", "ulysses", "usp"] | None = None
+    load_balance: bool | None = None
+
+
+class CompilerTable(_Table):
+    """`compiler`."""
+
+    scoped_vmem_kib: _Positive | None = None
+    sparse_core_offload: list[Literal["all_gather", "reduce_scatter", "all_reduce"]] = Field(default_factory=list)
+
+
+class PlanTable(_Table):
+    """`[plan]`."""
+
+    mesh: dict[str, _Quantity] = Field(default_factory=dict[str, _Quantity])
+    placement: dict[str, str] = Field(default_factory=dict[str, str])
+    gradient_accumulation: _Quantity | None = None
+    pipeline: PipelineTable = PipelineTable()
+    dtypes: DtypesTable = DtypesTable()
+    quantization: QuantizationTable | None = None
+    remat: dict[str, str] | None = None
+    optimizer: OptimizerTable = OptimizerTable()
+    attention: AttentionTable = AttentionTable()
+    moe: MoeTable = MoeTable()
+    context: ContextTable = ContextTable()
+    vocab_tiling: _Positive = 1
+    compiler: CompilerTable = CompilerTable()
+
+
+class JobDocument(_Table):
+    """A job file."""
+
+    version: Literal[1]
+    model: str
+    hardware: str
+    workload: WorkloadTable
+    plan: PlanTable = PlanTable()
+
+
+_MISSING_FIXES: Mapping[str, str] = {
+    "version": "add version = 1 at the top",
+    "model": 'add e.g. model = "llama3.1-70b"',
+    "hardware": 'say which machine: --on tpu7x:4x4x4, or hardware = "tpu7x:4x4x4" in a job file',
+    "workload": "say how long a sequence is: --seq-len 8192, or seq_len = 8192 under [workload] in a job file",
+    "workload.seq_len": "say how long a sequence is: --seq-len 8192, or seq_len = 8192 under [workload] in a job file",
+}
+
+_EXPECTED: Mapping[str, str] = {
+    "model_type": "a table",
+    "dict_type": "a table",
+    "list_type": "a list",
+    "string_type": "text in quotes",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+}
+"""pydantic's kinds of error in a user's words; its own words do for the rest."""
+
+_ALTERNATIVES = {"int", "float", "str"}
+"""What pydantic adds to the path of a value that may be a number or text."""
+
+
+def job_document(tables: Mapping[str, object], *, where: Callable[[str], str]) -> JobDocument:
+    """The document that the tables of a file are.
+
+    Args:
+        tables: As TOML gave them.
+        where: From a key path (`workload.seq_len`) to where it was written, for error messages.
+
+    Raises:
+        InputError: A key is unknown, missing or of the wrong type.
+    """
+    try:
+        return JobDocument.model_validate(tables)
+    except ValidationError as error:
+        # A misspelt key is also a missing one; the misspelling is the one to tell.
+        findings = sorted(error.errors(include_url=False), key=lambda finding: finding["type"] != "extra_forbidden")
+        raise _input_error(findings[0], where) from None
+
+
+def _input_error(finding: ErrorDetails, where: Callable[[str], str]) -> InputError:
+    """One of pydantic's findings, told as what, where, value, expected, fix."""
+    path = [str(step) for step in finding["loc"]]
+    keys = [step for step in path if not step.isdigit() and step not in _ALTERNATIVES]
+    key, name = ".".join(keys), keys[-1]
+    if finding["type"] == "extra_forbidden":
+        known = _keys_of(keys[:-1])
+        fix = nearest(name, known) or "use one of those, or leave it out"
+        return InputError("unknown key", where=where(key), value=name, expected=", ".join(known), fix=fix)
+    if finding["type"] == "missing":
+        fix = _MISSING_FIXES.get(key, f"add {name}")
+        return InputError(f"missing {name}", where=where(key), value="(absent)", expected="a value", fix=fix)
+    expected = _EXPECTED.get(finding["type"], finding["msg"].removeprefix("Input should be "))
+    if expected.startswith(("greater", "less")):
+        expected = f"a number {expected}"
+    if path[-1] in _ALTERNATIVES:
+        expected = "a number, or text in quotes"
+    choices = expected.replace("'", "").replace(" or ", ", ").split(", ")
+    fix = nearest(str(finding["input"]), choices) or f"change {name} to {expected}"
+    return InputError(f"wrong value of {name}", where=where(key), value=finding["input"], expected=expected, fix=fix)
+
+
+def _keys_of(path: Sequence[str]) -> tuple[str, ...]:
+    """Keys of the table at a path."""
+    table: type[BaseModel] = JobDocument
+    for key in path:
+        annotation = table.model_fields[key].annotation
+        table = next(filter(_is_table, (annotation, *get_args(annotation))))
+    return tuple(table.model_fields)
+
+
+def _is_table(annotation: object) -> TypeGuard[type[BaseModel]]:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

@@ -1,0 +1,27 @@
+"""What a reader of the answer should know about the question: what was said and is not acted on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ridgeline.job.job import AttentionKernel, Compiler, ContextParallelism, ExpertKernel
+
+if TYPE_CHECKING:
+    from ridgeline.job.job import Job
+
+
+def notes(job: Job) -> tuple[str, ...]:
+    """One sentence for each setting that the estimate does not follow, or follows in an unexpected way."""
+    plan, chip = job.plan, job.hardware.chip
+    is_said = {
+        "placement": bool(plan.placement),
+        "attention": plan.attention != AttentionKernel(),
+        "moe": plan.experts != ExpertKernel(),
+        "context": plan.context != ContextParallelism(),
+        "compiler": plan.compiler != Compiler(),
+    }
+    found = [f"plan.{key} is kept in the job but not modelled yet." for key, said in is_said.items() if said]
+    kind = plan.quantization and plan.quantization.kind
+    if kind and kind not in chip.peak_flops_per_s:
+        found.append(f"{chip.title} has no native {kind} matmul: {kind} saves bytes there, not compute time.")
+    return tuple(found)

@@ -1,0 +1,53 @@
+"""Where each value of a job was written, so that an error can name the flag, or the file and the key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A value given beside the job file; it takes the place of the file's.
+
+    Attributes:
+        key: Its path in a job file, e.g. `plan.mesh`.
+        value: As a job file would have it.
+        where: The flag or argument it came from, e.g. `--mesh`.
+    """
+
+    key: str
+    value: object
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where the values of one job were written.
+
+    Attributes:
+        file: The job file, or "job" when there is none.
+        settings: What was given beside it.
+    """
+
+    file: str
+    settings: tuple[Setting, ...] = ()
+
+    def of(self, key: str) -> str:
+        """Where the value at a key path was written.
+
+        >>> mesh = Setting(key="plan.mesh", value="tp=3", where="--mesh")
+        >>> Origin(file="job.toml", settings=(mesh,)).of("plan.mesh.tp")
+        '--mesh: tp'
+        >>> Origin(file="job.toml").of("workload.seq_len")
+        'job.toml: workload.seq_len'
+        """
+        for setting in self.settings:
+            if key == setting.key:
+                return setting.where
+            if key.startswith(f"{setting.key}."):
+                return f"{setting.where}: {key.removeprefix(f'{setting.key}.')}"
+        return f"{self.file}: {key}"
+
+    def gives(self, key: str) -> bool:
+        """Whether a setting has exactly that key."""
+        return any(setting.key == key for setting in self.settings)

@@ -1,0 +1,137 @@
+"""From what a user wrote (a job file, or a model and some flags) to a `Job`.
+
+A file becomes tables, settings are laid over them, short forms are written out; then `document.py` checks
+the shape and `assembly.py` the sense.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from ridgeline.errors import InputError
+from ridgeline.job.assembly import assembled
+from ridgeline.job.document import job_document
+from ridgeline.job.mesh import parse_pairs
+from ridgeline.job.origin import Origin, Setting
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ridgeline.job.job import Job
+
+Tables: TypeAlias = dict[str, object]
+
+JOB_SUFFIX = ".toml"
+"""What tells a job file from a model."""
+
+_LARGEST_FILE_BYTES = 1_000_000
+
+
+def read_job(reference: str, settings: Sequence[Setting] = ()) -> Job:
+    """The job that a user asks for.
+
+    Args:
+        reference: A job file (it ends in `.toml`), or a model: a zoo name or the path of a config.json.
+        settings: What else was said; each overrides the file.
+
+    Raises:
+        InputError: Anything is unknown, missing, contradictory or malformed.
+    """
+    tables: Tables = {"version": 1}
+    if reference.endswith(JOB_SUFFIX):
+        origin = Origin(file=reference, settings=tuple(settings))
+        tables = _read_tables(reference)
+        folder = str(Path(reference).parent)
+    else:
+        model = Setting(key="model", value=reference, where="MODEL")
+        origin = Origin(file="job", settings=(model, *settings))
+        folder = "."
+    for setting in origin.settings:
+        _put(tables, setting, origin)
+    _refuse_inline_tables(tables, origin)
+    _write_out_short_forms(tables, origin)
+    return assembled(job_document(tables, where=origin.of), origin, folder=folder)
+
+
+def _read_tables(path: str) -> Tables:
+    """The tables of a TOML file."""
+
+    def refuse(what: str, expected: str, fix: str) -> InputError:
+        return InputError(what, where="JOB", value=path, expected=expected, fix=fix)
+
+    file = Path(path)
+    try:
+        if not file.exists():
+            raise refuse("no such job file", "a job file", "check the path")
+        if not file.is_file():
+            raise refuse("not a file", "a job file", "give the path of a .toml file")
+        size_bytes = file.stat().st_size
+        if size_bytes > _LARGEST_FILE_BYTES:
+            what = f"job file too large: {size_bytes:,} bytes"
+            raise refuse(what, f"at most {_LARGEST_FILE_BYTES:,} bytes", "check that this is a job file")
+        return tomllib.loads(file.read_bytes().decode("utf-8"))
+    except UnicodeDecodeError:
+        raise refuse("job file is not text", "TOML in UTF-8", "check that this is a job file") from None
+    except tomllib.TOMLDecodeError as error:
+        raise refuse(f"job file is not TOML: {error}", "TOML", "mend it there, or write the file again") from None
+    except OSError as error:
+        raise refuse(f"cannot read job file: {error.strerror}", "a readable file", "check the path") from None
+
+
+def _put(tables: Tables, setting: Setting, origin: Origin) -> None:
+    """Lays a setting over what the file says."""
+    *path, name = setting.key.split(".")
+    table = tables
+    for step in path:
+        inner = table.setdefault(step, {})
+        if not isinstance(inner, dict):
+            raise InputError(
+                f"wrong value of {step}",
+                where=origin.of(step),
+                value=inner,
+                expected="a table",
+                fix=f"change {step} to a table",
+            )
+        table = cast("Tables", inner)
+    table[name] = setting.value
+    # The batch has two forms; a flag in one takes the place of the file's in the other.
+    other = {"global_batch": "batch_tokens", "batch_tokens": "global_batch"}.get(name)
+    if other is not None and not origin.gives(f"workload.{other}"):
+        table.pop(other, None)
+
+
+def _refuse_inline_tables(tables: Tables, origin: Origin) -> None:
+    for key, expected, fix in (
+        ("model", "a zoo name or the path of a config.json", "write the table to a config.json and give its path"),
+        ("hardware", "the name of a slice", "write e.g. tpu7x:4x4x4"),
+    ):
+        if isinstance(tables.get(key), dict):
+            what = f"an inline [{key}] table is not supported yet"
+            raise InputError(what, where=origin.of(key), value=tables[key], expected=expected, fix=fix)
+
+
+def _write_out_short_forms(tables: Tables, origin: Origin) -> None:
+    """Turns `mesh = "fsdp=32,tp=4"`, `remat = "full"` and `quantization = "fp8"` into tables."""
+    plan = cast("Tables", tables["plan"]) if isinstance(tables.get("plan"), dict) else {}
+    match plan.get("mesh"):
+        case str(text):
+            plan["mesh"] = parse_pairs(text, where=origin.of("plan.mesh"), example="fsdp=32,tp=4")
+        case _:
+            pass
+    match plan.get("remat"):
+        case str(text) if "=" in text:
+            pairs = parse_pairs(text, where=origin.of("plan.remat"), example="out_proj=device,context=offload")
+            plan["remat"] = {"policy": "custom"} | pairs
+        case str(text):
+            plan["remat"] = {"policy": text}
+        case _:
+            pass
+    match plan.get("quantization"):
+        case "none":
+            del plan["quantization"]
+        case str(text):
+            plan["quantization"] = {"kind": text}
+        case _:
+            pass
