@@ -122,6 +122,7 @@ def _read_torus(table: Mapping[str, Any], facts: Mapping[str, Fact]) -> Torus:
         wrap_rule=table["wrap_rule"],
         link_bytes_per_s=facts["torus.link_bytes_per_s"].value,
         hop_latency_s=facts["torus.hop_latency_s"].value,
+        source=table["source"],
         core_link_bytes_per_s=_value(facts, "torus.core_link_bytes_per_s"),
     )
 

@@ -45,6 +45,7 @@ class Torus:
             `full_axis` — an axis wraps iff it is as long as the pod's (16 on v5e and v6e, 32 on v3).
         link_bytes_per_s: One link, one way. An axis has two links a chip (one when the axis is 2 long).
         hop_latency_s: Time for the first byte to cross one link.
+        source: Where shapes and wrap rule come from.
         core_link_bytes_per_s: Between the devices of one chip, one way (TPU7x's chiplets, v3's cores);
             None where a chip is one device.
     """
@@ -54,12 +55,18 @@ class Torus:
     wrap_rule: Literal["cube", "full_axis"]
     link_bytes_per_s: float
     hop_latency_s: float
+    source: str
     core_link_bytes_per_s: float | None = None
 
     @property
     def dimensions(self) -> int:
         """Torus axes: 2 or 3."""
         return len(self.pod_shape)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Per chip, one way, over all its links: two for each axis."""
+        return 2 * self.dimensions * self.link_bytes_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,3 +164,20 @@ class Chip:
     network_latency_s: float
     prices: tuple[Price, ...]
     facts: Mapping[str, Fact]
+
+    @property
+    def hbm_flops_per_byte(self) -> float:
+        """bf16 FLOPs in the time one byte comes from HBM; a matmul with fewer is bound by memory."""
+        return self.peak_flops_per_s["bf16"] / self.hbm_bytes_per_s
+
+    @property
+    def link_flops_per_byte(self) -> float:
+        """bf16 FLOPs in the time one byte arrives over one wrapped torus axis (two links), or over NVLink."""
+        if self.torus is not None:
+            return self.peak_flops_per_s["bf16"] / (2 * self.torus.link_bytes_per_s)
+        return self.peak_flops_per_s["bf16"] / self.switch.bytes_per_s if self.switch is not None else float("nan")
+
+    @property
+    def network_flops_per_byte(self) -> float:
+        """bf16 FLOPs in the time one byte arrives over the data-centre network."""
+        return self.peak_flops_per_s["bf16"] / self.network_bytes_per_s

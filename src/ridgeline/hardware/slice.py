@@ -12,6 +12,8 @@ from math import prod
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ridgeline.hardware.chip import Chip
 
 Wiring: TypeAlias = Literal["ring", "line", "switch"]
@@ -82,3 +84,28 @@ class Slice:
     def num_hosts(self) -> int:
         """Host machines in all slices (a slice smaller than a host still takes one)."""
         return self.num_slices * -(-prod(self.shape) // self.chip.chips_per_host)
+
+    @property
+    def peak_flops_per_s(self) -> Mapping[str, float]:
+        """Dense peak of all chips by dtype."""
+        return {dtype: self.num_chips * peak for dtype, peak in self.chip.peak_flops_per_s.items()}
+
+    @property
+    def hbm_bytes(self) -> float:
+        """Memory of all chips."""
+        return self.num_chips * self.chip.hbm_bytes
+
+    @property
+    def usable_hbm_bytes(self) -> float:
+        """What programs may allocate on all chips."""
+        return self.num_chips * self.chip.usable_hbm_bytes
+
+    @property
+    def hbm_bytes_per_s(self) -> float:
+        """Memory bandwidth of all chips."""
+        return self.num_chips * self.chip.hbm_bytes_per_s
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """All chips at the price to plan with; None without a public one."""
+        return self.num_chips * self.chip.prices[0].usd_per_chip_hour if self.chip.prices else None

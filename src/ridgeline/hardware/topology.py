@@ -77,6 +77,14 @@ def legal_shapes(torus: Torus) -> tuple[Shape, ...]:
     return tuple(sorted(shapes, key=lambda shape: (prod(shape), sum(shape), shape)))
 
 
+def shapes_in_words(torus: Torus) -> str:
+    """The legal shapes as a phrase: a list, and the rule beyond it."""
+    listed = ", ".join(map(written, torus.listed_shapes))
+    if torus.wrap_rule == "cube":
+        return f"{listed}, or multiples of {_CUBE} on every axis with at most {prod(torus.pod_shape):,} chips"
+    return f"one of {listed}"
+
+
 def wraparound(torus: Torus, shape: Shape) -> tuple[bool, ...]:
     """Which axes of a slice close into a ring.
 
@@ -162,7 +170,7 @@ def _torus_shape(name: _Name, torus: Torus) -> Shape:
         "a TPU slice is named by its shape" if is_count else f"{name.chip.name} has no slice of that shape",
         where=name.where,
         value=name.text,
-        expected=_rule(torus),
+        expected=shapes_in_words(torus),
         fix=f"the nearest are {', '.join(f'{name.chip.name}:{written(s)}' for s in _nearest_shapes(torus, name.size))}",
     )
 
@@ -275,13 +283,6 @@ def _nearest_shapes(torus: Torus, wanted: Shape) -> list[Shape]:
     most_cube_like = {prod(shape): shape for shape in reversed(legal_shapes(torus))}
     same_rank = len(wanted) == torus.dimensions
     return sorted(legal_shapes(torus) if same_rank else most_cube_like.values(), key=distance)[:_SHOWN]
-
-
-def _rule(torus: Torus) -> str:
-    listed = ", ".join(map(written, torus.listed_shapes))
-    if torus.wrap_rule == "cube":
-        return f"{listed}, or multiples of {_CUBE} on every axis with at most {prod(torus.pod_shape):,} chips"
-    return f"one of {listed}"
 
 
 def _example(chip: Chip) -> str:
