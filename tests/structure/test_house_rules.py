@@ -151,7 +151,7 @@ RULES = [
     ),
     HouseRule(
         check=rules.only_boundaries_import_a_parser,
-        name="src/ridgeline/model/huggingface.py",
+        name="src/ridgeline/model/huggingface/json_file.py",
         breaks=(),
         keeps=("import json",),
     ),
