@@ -10,8 +10,10 @@ puts some in front::
     leading = ["dense", "dense", "dense"]
     pattern = ["moe"]
     mla = { num_heads = 128, q_lora_rank = 1536, … }
+    moe = { num_experts = 256, top_k = 8, expert_mlp_dim = 2048, shared_mlp_dim = 2048 }
     layer.dense.mlp = { mlp_dim = 18432 }
-    layer.moe.moe = { num_experts = 256, top_k = 8, expert_mlp_dim = 2048, shared_mlp_dim = 2048 }
+
+A kind with a mixer or a channel mixer of another sort than the shared one has that instead of it.
 """
 
 from __future__ import annotations
@@ -33,7 +35,6 @@ from ridgeline.model.spec import (
     MlpSpec,
     ModelSpec,
     MoeSpec,
-    NormSpec,
 )
 
 Table: TypeAlias = Mapping[str, object]
@@ -62,13 +63,13 @@ def model_from_table(table: Table, *, name: str, where: str) -> ModelSpec:
     kinds = _subtable(table, "layer", where)
     order = _kinds_in_order(table, where)
     layers = {
-        kind: _layer(merged(shared, _subtable(kinds, kind, where)), where=f"{where}.layer.{kind}")
+        kind: _layer(shared, _subtable(kinds, kind, where), where=f"{where}.layer.{kind}")
         for kind in dict.fromkeys(order)
     }
     rest = {key: value for key, value in table.items() if key not in _LAYER_KEYS | _STACK_KEYS}
-    model = {"final_norm": shared.get("norm", {}), **rest, "name": name, "layers": ()}
+    model = {"final_norm": shared.get("norm", {}), **rest}
     stack = tuple((layer, len(list(run))) for layer, run in groupby(layers[kind] for kind in order))
-    return _record(ModelSpec, model, where, layers=stack)
+    return _record(ModelSpec, model, where, name=name, layers=stack)
 
 
 def merged(below: Table, above: Table) -> Table:
@@ -91,21 +92,29 @@ def _kinds_in_order(table: Table, where: str) -> list[str]:
         raise _wrong(where, "num_layers", num_layers, f"a whole number from 1 to {_MOST_LAYERS}")
     leading, pattern = table.get("leading", []), table.get("pattern", [_ONLY_KIND])
     for key, kinds in (("leading", leading), ("pattern", pattern)):
-        if not _conforms(kinds, list[str]):
+        if not _conforms(kinds, list[str]) or (key == "pattern" and not kinds):
             raise _wrong(where, key, kinds, "a list of layer kinds")
-    repeated = cycle(cast("list[str]", pattern))
-    return list(islice(chain(cast("list[str]", leading), repeated), cast("int", num_layers)))
+    front, repeated = cast("list[str]", leading), cast("list[str]", pattern)
+    for kind in _subtable(table, "layer", where):
+        if kind not in front + repeated:
+            raise _wrong(
+                where, f"layer.{kind}", kind, f"a kind of `leading` or `pattern`: {', '.join(front + repeated)}"
+            )
+    return list(islice(chain(front, cycle(repeated)), cast("int", num_layers)))
 
 
-def _layer(table: Table, *, where: str) -> LayerSpec:
-    """One layer: at most one mixer, at most one channel mixer, and its norms."""
+def _layer(shared: Table, own: Table, *, where: str) -> LayerSpec:
+    """One kind of layer: at most one mixer, at most one channel mixer, and its norms."""
     parts: dict[str, object] = {}
+    both = merged(shared, own)
     for role, kinds in (("mixer", _MIXERS), ("mlp", _CHANNELS)):
-        found = [key for key in kinds if key in table]
+        found = [key for key in kinds if key in own] or [key for key in kinds if key in shared]
         if len(found) > 1:
             raise _wrong(where, role, ", ".join(found), f"one of {', '.join(kinds)}")
-        parts[role] = _record(kinds[found[0]], _subtable(table, found[0], where), f"{where}.{found[0]}") if found else None
-    rest = {key: value for key, value in table.items() if key not in _MIXERS and key not in _CHANNELS}
+        parts[role] = None
+        for key in found:
+            parts[role] = _record(kinds[key], _subtable(both, key, where), f"{where}.{key}")
+    rest = {key: value for key, value in both.items() if key not in _MIXERS and key not in _CHANNELS}
     return _record(LayerSpec, rest, where, **parts)
 
 
@@ -114,17 +123,20 @@ def _record(kind: type[_Record], table: Table, where: str, **ready: object) -> _
     hints = _hints(kind)
     values: dict[str, Any] = dict(ready)
     for key, value in table.items():
-        if key in ready:
-            continue
-        if key not in hints:
-            known = ", ".join(hints)
-            raise InputError(
-                "unknown key", where=where, value=key, expected=f"one of {known}", fix=nearest(key, hints) or "remove it"
-            )
+        if key not in hints or key in ready:
+            known = [name for name in hints if name not in ready]
+            fix = nearest(key, known) or "remove it"
+            raise InputError("unknown key", where=where, value=key, expected=f"one of {', '.join(known)}", fix=fix)
         values[key] = _value(value, hints[key], key=key, where=where)
     for field in fields(cast("Any", kind)):
-        if field.name not in values and field.default is MISSING and field.default_factory is MISSING:
-            raise _wrong(where, field.name, "(absent)", _described(hints[field.name]))
+        hint = hints[field.name]
+        if field.default is not MISSING or field.default_factory is not MISSING:
+            continue
+        if NoneType in get_args(hint):
+            values.setdefault(field.name, None)
+        elif values.get(field.name, 0) == 0:  # a size that must be given must not be zero either
+            expected = _described(hint).replace("zero", "one")
+            raise _wrong(where, field.name, table.get(field.name, "(absent)"), expected)
     return kind(**values)
 
 
@@ -146,7 +158,8 @@ def _conforms(value: object, hint: object) -> bool:
     if origin is Literal:
         return value in get_args(hint)
     if origin in {tuple, list}:
-        return isinstance(value, list) and all(_conforms(item, get_args(hint)[0]) for item in cast("list[object]", value))
+        item_hint = get_args(hint)[0]
+        return isinstance(value, list) and all(_conforms(item, item_hint) for item in cast("list[object]", value))
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST
     return isinstance(value, hint) if isinstance(hint, type) else False

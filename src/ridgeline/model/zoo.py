@@ -62,19 +62,21 @@ def resolve_model(reference: str, *, where: str = "MODEL") -> ModelSpec:
     wins over a file or folder of the same name.
     """
     looks_like_path = reference.endswith(".json") or reference.startswith((".", "/", "~"))
-    if not looks_like_path and (_find(reference) or not Path(reference).exists()):
+    is_file = looks_like_path or (reference.strip() and not _find(reference) and _exists(Path(reference)))
+    if not is_file:
         return load_model(reference, where=where)
+    config = _config_file(reference, where)
 
-    from ridgeline.model.huggingface import read_config  # noqa: PLC0415  a zoo name needs no reader
+    from ridgeline.model.huggingface import read_config  # a zoo name must not wait for the reader
 
-    return read_config(_config_file(reference, where))
+    return read_config(config)
 
 
 def _config_file(reference: str, where: str) -> Path:
-    path = Path(reference).expanduser()
-    if path.is_dir():
+    path = _without_tilde(Path(reference))
+    if _exists(path) and path.is_dir():
         path /= "config.json"
-    if not path.exists():
+    if not _exists(path):
         raise InputError(
             "no such model file",
             where=where,
@@ -83,6 +85,20 @@ def _config_file(reference: str, where: str) -> Path:
             fix="check the path, or give a zoo name such as llama3.1-70b",
         )
     return path
+
+
+def _without_tilde(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:  # `~someone` who is unknown here
+        return path
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name too long for the file system, a folder that may not be read
+        return False
 
 
 def _find(name: str) -> tuple[str, Table] | None:

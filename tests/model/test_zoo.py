@@ -1,0 +1,257 @@
+"""The zoo: every name finds its model, and every model has the parameters it is published with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ridgeline.errors import InputError
+from ridgeline.model.parameters import count_parameters
+from ridgeline.model.spec import AttentionSpec, LayerSpec, MlpSpec, MoeSpec
+from ridgeline.model.tree import model_tree
+from ridgeline.model.zoo import _families, _key, _read, load_model, model_names, resolve_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Parameters of the language model, as Hugging Face's transformers 5.24.0 instantiates the published config.json
+# (meta device, tied tables once, no multi-token-prediction heads).
+INSTANTIATED = {
+    "deepseek3-671b": 671026404352,
+    "deepseek3.2-671b": 671877929216,
+    "gemma3-4b": 3880099328,
+    "gemma3-12b": 11765788416,
+    "gemma3-27b": 27009002240,
+    "gemma4-26b": 25233141760,
+    "gpt-oss-20b": 20914757184,
+    "gpt-oss-120b": 116829156672,
+    "kimi-k2-1t": 1026408209408,
+    "llama2-7b": 6738415616,
+    "llama2-13b": 13015864320,
+    "llama2-70b": 68976648192,
+    "llama3.1-8b": 8030261248,
+    "llama3.1-70b": 70553706496,
+    "llama3.1-405b": 405853388800,
+    "llama3.2-1b": 1235814400,
+    "llama3.2-3b": 3212749824,
+    "llama4-17b-16e": 107769861120,
+    "llama4-17b-128e": 400711848960,
+    "mistral-7b": 7241732096,
+    "mixtral-8x7b": 46702792704,
+    "qwen2.5-7b": 7615616512,
+    "qwen3-0.6b": 596049920,
+    "qwen3-30b-a3b": 30532122624,
+    "qwen3-32b": 32762123264,
+    "qwen3-235b-a22b": 235093634560,
+    "qwen3-480b-a35b": 480154875392,
+    "qwen3-next-80b-a3b": 79674391296,
+    "qwen3.5-35b-a3b": 34660610688,
+    "qwen3.5-397b-a17b": 396346350336,
+}
+
+# mosaicml/llm-foundry, scripts/train/benchmarking/README.md at 8c8dd48f7, column NumParams at sequence length 2048.
+PRINTED_BY_LLM_FOUNDRY = {
+    "mpt-125m": 125311488,
+    "mpt-760m": 760470528,
+    "mpt-7b": 6658859008,
+    "mpt-13b": 12853954560,
+    "mpt-30b": 29975214080,
+    "mpt-70b": 64862437376,
+}
+
+# In units of 1e9, as printed. Megatron: arXiv:2104.04473 table 1, arXiv:2205.05198 table 3. PaLM: arXiv:2204.02311
+# table 1. Nemotron: arXiv:2406.11704. MaxText's custom models: its guide, custom_model.md.
+PRINTED_IN_BILLIONS = {
+    "megatron-1.7b": "1.7",
+    "megatron-3.6b": "3.6",
+    "megatron-7.5b": "7.5",
+    "megatron-18b": "18.4",
+    "megatron-22b": "22",
+    "megatron-39b": "39.1",
+    "megatron-76b": "76.1",
+    "megatron-145b": "145.6",
+    "megatron-175b": "174.6",
+    "megatron-310b": "310.1",
+    "megatron-530b": "529.6",
+    "megatron-1t": "1008.0",
+    "megatron-core-1.7b": "1.8",
+    "megatron-core-119b": "119",
+    "megatron-core-462b": "462",
+    "palm-8b": "8.63",
+    "palm-62b": "62.50",
+    "palm-540b": "540.36",
+    "nemotron4-340b": "341",
+    "custom-900b-dense": "915",
+    "delphi-3e18": "0.447",
+    "nanotron-1.34b": "1.34",
+    "nanotron-8.86b": "8.86",
+    "nanotron-80b": "80.0",
+}
+
+ALSO_CALLED = {
+    "meta-llama/Llama-3.1-70B": "llama3.1-70b",
+    "meta-llama/Llama-3.1-70B-Instruct": "llama3.1-70b",
+    "meta-llama/Meta-Llama-3-70B": "llama3-70b",
+    "Llama-3.1-70B": "llama3.1-70b",
+    "llama3.1_70b": "llama3.1-70b",
+    "LLAMA3_70B": "llama3-70b",
+    "LLAMA3.1_405B": "llama3.1-405b",
+    "LLAMA2-7B": "llama2-7b",
+    "Llama-like 8.86B": "nanotron-8.86b",
+    "Llama-4-Maverick": "llama4-17b-128e",
+    "Qwen3_30B_a3B (tokendrop)": "qwen3-30b-a3b",
+    "Qwen3_235B_a22B": "qwen3-235b-a22b",
+    "Qwen/Qwen3-8B-Base": "qwen3-8b",
+    "qwen3-8b-base": "qwen3-8b",
+    "qwen3-coder-480b-a35b": "qwen3-480b-a35b",
+    "GPT OSS 120B": "gpt-oss-120b",
+    "GPT-175B": "gpt3-175b",
+    "gpt3-175B": "gpt3-175b",
+    "GPT3-5B": "gpt3-5b",
+    "GPT-1.7B": "megatron-1.7b",
+    "GPT-1T": "megatron-1t",
+    "GPT-529.6B": "megatron-530b",
+    "turing-530B": "megatron-530b",
+    "GPT-70B": "megatron-core-70b",
+    "Nemotron-340B": "nemotron4-340b",
+    "DeepSeekV3": "deepseek3-671b",
+    "deepseekv2": "deepseek2-236b",
+    "deepseek3-671b-2dfsdp": "deepseek3-671b",
+    "deepseek-ai/DeepSeek-R1": "deepseek3-671b",
+    "google/gemma-3-27b-it": "gemma3-27b",
+    "google/gemma-2-9b": "gemma2-9b",
+    "MPT-760m": "mpt-760m",
+    "olmo3-7b-pt": "olmo3-7b",
+}
+
+
+def parameters(name: str) -> int:
+    return count_parameters(model_tree(load_model(name))).total
+
+
+@pytest.mark.parametrize(("name", "published"), INSTANTIATED.items())
+def test_a_model_has_the_parameters_that_transformers_instantiates(name: str, published: int) -> None:
+    assert parameters(name) == published
+
+
+@pytest.mark.parametrize(("name", "published"), PRINTED_BY_LLM_FOUNDRY.items())
+def test_an_mpt_model_has_the_parameters_that_llm_foundry_prints(name: str, published: int) -> None:
+    assert parameters(name) == published
+
+
+@pytest.mark.parametrize(("name", "printed"), PRINTED_IN_BILLIONS.items())
+def test_a_model_rounds_to_the_parameters_its_paper_prints(name: str, printed: str) -> None:
+    decimals = len(printed.partition(".")[2])
+    assert f"{parameters(name) / 1e9:.{decimals}f}" == printed
+
+
+def test_gemma_2_pads_the_vocabulary_by_128_rows_in_maxtext() -> None:
+    instantiated = {"gemma2-9b": (9241705984, 3584), "gemma2-27b": (27227128320, 4608)}
+    for name, (with_256000, embed_dim) in instantiated.items():
+        assert parameters(name) - with_256000 == 128 * embed_dim
+
+
+@pytest.mark.parametrize(("alias", "name"), ALSO_CALLED.items())
+def test_a_common_name_means_the_same_model(alias: str, name: str) -> None:
+    assert load_model(alias).name == name
+
+
+def test_no_two_models_answer_to_one_name() -> None:
+    owners: dict[str, str] = {}
+    for family in _families():
+        for name, table in _read(family).items():
+            for key in {_key(name), *(_key(alias) for alias in table.get("aliases", []))}:
+                assert owners.setdefault(key, name) == name
+
+
+@pytest.mark.parametrize("family", _families(), ids=lambda family: family.stem)
+def test_a_family_file_holds_the_names_it_begins(family: Path) -> None:
+    assert all(name.startswith(family.stem) for name in _read(family))
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_model_loads_and_says_where_its_dimensions_are_from(name: str) -> None:
+    spec = load_model(name)
+
+    assert spec.name == name
+    assert spec.notes[-1].startswith("Dimensions: https://")
+    assert all(layer.mixer is not None or layer.mlp is not None for layer, _ in spec.layers)
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_heads_and_experts_of_every_model_divide(name: str) -> None:
+    for layer, _ in load_model(name).layers:
+        if isinstance(layer.mixer, AttentionSpec):
+            assert layer.mixer.num_heads % layer.mixer.num_kv_heads == 0
+        if isinstance(layer.mlp, MoeSpec):
+            assert layer.mlp.top_k <= layer.mlp.num_experts
+
+
+def test_layers_alternate_as_the_pattern_says() -> None:
+    gemma = load_model("gemma3-4b")
+    kinds = [layer.mixer.span.kind for layer, count in gemma.layers for _ in range(count)]
+
+    assert len(kinds) == 34
+    assert kinds[:12] == ["sliding"] * 5 + ["causal"] + ["sliding"] * 5 + ["causal"]
+    assert kinds[-4:] == ["sliding"] * 4
+
+
+def test_leading_layers_are_dense_and_the_rest_have_experts() -> None:
+    (dense, num_dense), (experts, num_experts) = load_model("deepseek3-671b").layers
+
+    assert (num_dense, num_experts) == (3, 58)
+    assert isinstance(dense.mlp, MlpSpec)
+    assert isinstance(experts.mlp, MoeSpec)
+
+
+def test_every_other_layer_of_maverick_has_experts() -> None:
+    layers: list[LayerSpec] = [layer for layer, count in load_model("llama4-17b-128e").layers for _ in range(count)]
+
+    assert [isinstance(layer.mlp, MoeSpec) for layer in layers] == [False, True] * 24
+    assert [layer.mixer.span.kind for layer in layers] == ["chunked", "chunked", "chunked", "causal"] * 12
+
+
+def test_an_unknown_name_is_answered_with_near_ones() -> None:
+    with pytest.raises(InputError) as caught:
+        resolve_model("llama3.1-71b", where="MODEL")
+
+    assert caught.value.what == "unknown model"
+    assert caught.value.where == "MODEL"
+    assert "llama3.1-70b" in caught.value.fix
+
+
+@pytest.mark.parametrize("nonsense", ["", "/", " ", "\0", "-it", "~", "x" * 5000, "~no-such-user/x", "./none.json"])
+def test_a_nonsensical_reference_is_an_input_error(
+    nonsense: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    with pytest.raises(InputError):
+        resolve_model(nonsense)
+
+
+def test_a_folder_without_a_config_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        resolve_model(str(tmp_path))
+
+    assert "config.json" in caught.value.expected
+
+
+def test_a_zoo_name_wins_over_a_folder_of_the_same_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "llama3-8b").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    assert resolve_model("llama3-8b").name == "llama3-8b"
+    with pytest.raises(InputError):
+        resolve_model("./llama3-8b")
+
+
+def test_loading_a_model_opens_the_file_of_its_family_only() -> None:
+    program = "from ridgeline.model import zoo; zoo.load_model('llama3.1-70b'); print(zoo._read.cache_info().currsize)"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert answer.stdout.strip() == "1"
