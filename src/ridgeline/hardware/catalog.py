@@ -38,18 +38,22 @@ def load_chip(name: str, *, where: str = "chip") -> Chip:
     Raises:
         InputError: No chip has that name; the message gives the nearest.
     """
-    chips = _catalogue()
-    names = {alias: chip.name for chip in chips.values() for alias in (chip.name, *chip.aliases)}
-    canonical = names.get(name.strip().lower())
-    if canonical is None:
+    chip = find_chip(name)
+    if chip is None:
+        names = chip_names()
         raise InputError(
             "unknown chip",
             where=where,
             value=name,
-            expected=f"one of {', '.join(chips)}",
-            fix=nearest(name, chips) or nearest(name, names) or "`ridgeline chips` lists them",
+            expected=f"one of {', '.join(names)}",
+            fix=nearest(name, names) or nearest(name, _by_any_name()) or "`ridgeline chips` lists them",
         )
-    return chips[canonical]
+    return chip
+
+
+def find_chip(name: str) -> Chip | None:
+    """The chip of that name or alias, or None."""
+    return _by_any_name().get(name.strip().lower())
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
@@ -63,6 +67,11 @@ def _catalogue() -> Mapping[str, Chip]:
     chips = [_read_chip(file.read_text(encoding="utf-8")) for file in files if file.name.endswith(".toml")]
     chips.sort(key=lambda chip: (_VENDORS.index(chip.vendor), chip.announced, chip.name))
     return {chip.name: chip for chip in chips}
+
+
+@cache
+def _by_any_name() -> Mapping[str, Chip]:
+    return {name: chip for chip in _catalogue().values() for name in (chip.name, *chip.aliases)}
 
 
 def _read_chip(text: str) -> Chip:
