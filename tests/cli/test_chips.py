@@ -5,7 +5,6 @@ import json
 import pytest
 
 from ridgeline.cli.chips import chips
-from ridgeline.cli.output import print_json
 from ridgeline.errors import InputError
 
 
@@ -42,9 +41,3 @@ def test_a_wrong_name_is_refused_as_a_wrong_argument(name: str, what: str) -> No
         chips(name)
 
     assert (refused.value.what, refused.value.where) == (what, "NAME")
-
-
-def test_an_unknown_number_is_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    print_json({"parts": [{"step_s": float("nan")}], "size_bytes": (1.0, float("inf"))})
-
-    assert json.loads(capsys.readouterr().out) == {"parts": [{"step_s": None}], "size_bytes": [1.0, None]}

@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from ridgeline.cli.output import print_json
+from ridgeline.cli.output import print_json, print_report
 from ridgeline.hardware.catalog import chip_names, find_chip, load_chip
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.report.chips import chip_json, chip_report, chips_json, chips_report, slice_json, slice_report
-from ridgeline.report.terminal import show
 
 
 def chips(
@@ -33,4 +32,4 @@ def chips(
     if json:
         print_json(answer)
     else:
-        show(report)
+        print_report(report)

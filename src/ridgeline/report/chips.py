@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from ridgeline.hardware.topology import shapes_in_words, written
 from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report, Table
+from ridgeline.report.jsonable import jsonable
 from ridgeline.units import (
     format_bytes,
     format_count,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from ridgeline.hardware.chip import Chip, Fact, Torus
     from ridgeline.hardware.slice import PhysicalAxis, Slice
+    from ridgeline.report.jsonable import Json
 
 _ABSENT = Cell(text="–", tone="dim")
 
@@ -89,17 +91,17 @@ def slice_report(hardware: Slice) -> Report:
     )
 
 
-def chips_json(chips: Sequence[Chip]) -> dict[str, Any]:
+def chips_json(chips: Sequence[Chip]) -> dict[str, Json]:
     """The catalogue in base units, without sources."""
-    return {"chips": [{key: value for key, value in _chip_json(chip).items() if key != "facts"} for chip in chips]}
+    return {"chips": [{key: value for key, value in _chip(chip).items() if key != "facts"} for chip in chips]}
 
 
-def chip_json(chip: Chip) -> dict[str, Any]:
+def chip_json(chip: Chip) -> dict[str, Json]:
     """One chip in base units, every number also under `facts` with its kind and source."""
-    return {"chip": _chip_json(chip)}
+    return {"chip": _chip(chip)}
 
 
-def slice_json(hardware: Slice) -> dict[str, Any]:
+def slice_json(hardware: Slice) -> dict[str, Json]:
     """One slice in base units, and its chip."""
     axes = hardware.axes if hardware.dcn is None else (*hardware.axes, hardware.dcn)
     return {
@@ -110,8 +112,8 @@ def slice_json(hardware: Slice) -> dict[str, Any]:
             "num_chips": hardware.num_chips,
             "num_devices": hardware.num_devices,
             "num_hosts": hardware.num_hosts,
-            "axes": [{**asdict(axis), "wraps": axis.wiring == "ring"} for axis in axes],
-            "peak_flops_per_s": hardware.peak_flops_per_s,
+            "axes": jsonable(axes),
+            "peak_flops_per_s": jsonable(hardware.peak_flops_per_s),
             "hbm_bytes": hardware.hbm_bytes,
             "usable_hbm_bytes": hardware.usable_hbm_bytes,
             "hbm_bytes_per_s": hardware.hbm_bytes_per_s,
@@ -121,9 +123,9 @@ def slice_json(hardware: Slice) -> dict[str, Any]:
     }
 
 
-def _chip_json(chip: Chip) -> dict[str, Any]:
+def _chip(chip: Chip) -> dict[str, Json]:
     return {
-        **asdict(chip),
+        **{field.name: jsonable(getattr(chip, field.name)) for field in fields(chip)},
         "hbm_flops_per_byte": chip.hbm_flops_per_byte,
         "link_flops_per_byte": chip.link_flops_per_byte,
         "network_flops_per_byte": chip.network_flops_per_byte,
