@@ -143,7 +143,7 @@ def format_seconds(duration_s: float) -> str:
 def format_count(count: float) -> str:
     """A number of things: `256`, `8,192`, `70.6B`, `15T`."""
     if math.isfinite(count) and abs(count) < 1e4:
-        return f"{count:,.0f}" if count == int(count) else f"{count:,.4g}"
+        return f"{count:,.0f}" if count == int(count) or abs(count) >= 100 else f"{count:.3g}"
     scales = {unit: scale for unit, scale in _COUNT_SCALES.items() if not unit.endswith("i")}
     number, _, unit = _format_scaled(count, scales).partition(" ")
     return f"{number.rstrip('0').rstrip('.') if '.' in number else number}{unit}"

@@ -108,8 +108,8 @@ def test_styles_appear_only_when_colour_is_asked_for() -> None:
 )
 def test_piped_output_is_plain_unless_colour_is_forced(variables: dict[str, str], *, styled: bool) -> None:
     program = (
-        "from ridgeline.report.blocks import *; from ridgeline.report.terminal import show;"
-        "show(Report(headline='H', pieces=()))"
+        "from ridgeline.report.blocks import *; from ridgeline.report.terminal import screen;"
+        "print(screen(Report(headline='H', pieces=())))"
     )
     environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
 

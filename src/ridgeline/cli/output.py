@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ridgeline.report.blocks import Report
-    from ridgeline.report.jsonable import Json
 
 
 def print_report(report: Report) -> None:
@@ -21,9 +20,11 @@ def print_report(report: Report) -> None:
     _write(screen(report))
 
 
-def print_json(answer: Mapping[str, Json]) -> None:
-    """Prints one JSON object."""
-    _write(json.dumps(answer, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+def print_json(answer: Mapping[str, object]) -> None:
+    """Prints one JSON object; what is unknown or infinite becomes null."""
+    from ridgeline.report.jsonable import jsonable
+
+    _write(json.dumps(jsonable(answer), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def _write(text: str) -> None:
@@ -32,5 +33,5 @@ def _write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes again at exit; that must not find the broken pipe.
+        # Python flushes once more at exit; that must not meet the broken pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

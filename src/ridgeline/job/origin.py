@@ -3,6 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+KEYS: Final[Mapping[str, str]] = {
+    "on": "hardware",
+    "global_batch": "workload.global_batch",
+    "batch_tokens": "workload.batch_tokens",
+    "seq_len": "workload.seq_len",
+    "tokens": "workload.tokens",
+    "mesh": "plan.mesh",
+    "gradient_accumulation": "plan.gradient_accumulation",
+    "remat": "plan.remat",
+    "quantization": "plan.quantization",
+    "weights_dtype": "plan.dtypes.weights",
+    "compute_dtype": "plan.dtypes.compute",
+    "gradients_dtype": "plan.dtypes.gradients",
+    "activations_dtype": "plan.dtypes.activations",
+    "mu_dtype": "plan.optimizer.mu_dtype",
+    "nu_dtype": "plan.optimizer.nu_dtype",
+}
+"""What can be said beside a job file, as an argument or a flag: name to key path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +74,17 @@ class Origin:
     def gives(self, key: str) -> bool:
         """Whether a setting has exactly that key."""
         return any(setting.key == key for setting in self.settings)
+
+
+def settings(arguments: Mapping[str, object], *, written: Callable[[str], str]) -> tuple[Setting, ...]:
+    """The settings that some arguments make; None makes none.
+
+    Args:
+        arguments: By name, of `KEYS`.
+        written: From an argument's name to how the user wrote it, e.g. `--seq-len`.
+    """
+    return tuple(
+        Setting(key=KEYS[name], value=value, where=written(name))
+        for name, value in arguments.items()
+        if value is not None
+    )

@@ -1,7 +1,7 @@
 """A report as a screen: colour on a terminal, plain aligned text when piped.
 
 One layout serves both; only the styles differ. A table never breaks a number: when the width is
-short, its last left-aligned column folds inside itself, and other left-aligned ones are cut with `…`.
+short, its left-aligned columns fold between words, each inside itself.
 """
 
 from __future__ import annotations
@@ -38,15 +38,14 @@ _WIDEST = 140
 _LONGEST_BAR = 60
 _SHORTEST_BAR = 10
 _NARROWEST_PROSE = 24
-_NARROWEST_LABEL = 8
 _INDENT = 2
 _GAP = 2
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-def show(report: Report) -> None:
-    """Print a report to standard output, in colour if that is a terminal and `NO_COLOR` is not set."""
-    sys.stdout.write(render(report, width=_width(), colour=_wants_colour()))
+def screen(report: Report) -> str:
+    """A report as it suits standard output: in colour if that is a terminal and `NO_COLOR` is not set."""
+    return render(report, width=_width(), colour=_wants_colour())
 
 
 def render(report: Report, *, width: int, colour: bool) -> str:
@@ -105,35 +104,33 @@ def _facts(piece: Facts) -> Grid:
 
 def _table(piece: Table, width: int) -> Grid:
     grid = Grid(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    prose = _prose_column(piece)
     for index, (header, columns) in enumerate(zip(piece.columns, _column_widths(piece, width), strict=True)):
+        is_number = index in piece.right
         grid.add_column(
-            _text(header, "dim"),
-            justify="right" if index in piece.right else "left",
-            width=columns,
-            no_wrap=index != prose,
-            overflow="fold" if index == prose else "ellipsis",
+            _text(header, "dim"), justify="right" if is_number else "left", width=columns, no_wrap=is_number
         )
     for row in piece.rows:
         grid.add_row(*map(_cell, row))
     return grid
 
 
-def _prose_column(piece: Table) -> int | None:
-    """The column that may fold: the last left-aligned one."""
-    return max((index for index in range(len(piece.columns)) if index not in piece.right), default=None)
-
-
 def _column_widths(piece: Table, width: int) -> list[int]:
-    """Natural widths; on a short line first the prose column gives way, then the widest left-aligned ones."""
-    widths = [
-        max([len(header), *(len(row[index].text) for row in piece.rows)]) for index, header in enumerate(piece.columns)
-    ]
+    """Natural widths; on a short line the left-aligned columns give way.
+
+    First the last of them, which holds prose, down to a width that still reads well; then the widest ones,
+    down to their longest word.
+    """
+    columns = [[header, *(row[index].text for row in piece.rows)] for index, header in enumerate(piece.columns)]
+    widths = [max(map(len, texts)) for texts in columns]
+    words = [max((len(word) for text in texts for word in text.split()), default=0) for texts in columns]
+    *labels, prose = [index for index in range(len(columns)) if index not in piece.right] or [0]
+    labels.sort(key=lambda index: -widths[index])
     excess = sum(widths) + _GAP * (len(widths) - 1) - width
-    prose = _prose_column(piece)
-    left = [index for index in range(len(widths)) if index not in piece.right]
-    for index in sorted(left, key=lambda index: (index != prose, -widths[index])):
-        floor = _NARROWEST_PROSE if index == prose else _NARROWEST_LABEL
+    for index, floor in [
+        (prose, _NARROWEST_PROSE),
+        *((index, words[index]) for index in labels),
+        (prose, words[prose]),
+    ]:
         cut = min(max(excess, 0), max(widths[index] - floor, 0))
         widths[index] -= cut
         excess -= cut

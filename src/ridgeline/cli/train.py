@@ -1,0 +1,76 @@
+"""`ridgeline train`: the best way to train a model on a slice."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+_Text = str | None
+
+
+def train(
+    job: Annotated[
+        str, typer.Argument(metavar="JOB|MODEL", help="A job file (.toml), a model's name, or its config.json.")
+    ],
+    *,
+    on: Annotated[_Text, typer.Option(metavar="SLICE", help="tpu7x:4x4x4, 2*v5e:16x16, h100:64.")] = None,
+    global_batch: Annotated[_Text, typer.Option(metavar="N", help="Sequences a step.")] = None,
+    batch_tokens: Annotated[_Text, typer.Option(metavar="N", help="Tokens a step instead: 4Mi.")] = None,
+    seq_len: Annotated[_Text, typer.Option(metavar="N", help="Tokens a sequence.")] = None,
+    tokens: Annotated[_Text, typer.Option(metavar="N", help="Length of the run, for days and dollars: 15T.")] = None,
+    mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="Degrees to hold: fsdp=32,tp=4.")] = None,
+    remat: Annotated[_Text, typer.Option(metavar="POLICY", help="full, minimal, or context=device,...")] = None,
+    quantization: Annotated[_Text, typer.Option(metavar="KIND", help="fp8, int8 or none.")] = None,
+    gradient_accumulation: Annotated[_Text, typer.Option(metavar="N", help="Micro-steps a step.")] = None,
+    weights_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the weights: f32 or bf16.")] = None,
+    compute_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the matmuls.")] = None,
+    gradients_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the gradients.")] = None,
+    activations_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of what backward reads.")] = None,
+    mu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's first moment.")] = None,
+    nu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's second moment.")] = None,
+    save: Annotated[_Text, typer.Option(metavar="FILE", help="Write the job to FILE (.toml).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let --save replace a file.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
+) -> None:
+    """Find the best way to train a model on a slice.
+
+    Answers with the plan, step time, memory, bottleneck, alternatives with what makes them slower, and with
+    days and dollars if --tokens is given. What is not said is searched; flags override the job file.
+    """
+    from ridgeline.cli.output import print_json, print_report
+    from ridgeline.cli.progress import progress_line
+    from ridgeline.job.origin import settings
+    from ridgeline.job.reading import read_job
+    from ridgeline.job.writing import write_job
+    from ridgeline.report.train import train_json, train_report
+    from ridgeline.search.train import train as plan_training
+
+    flags = {
+        "on": on,
+        "global_batch": global_batch,
+        "batch_tokens": batch_tokens,
+        "seq_len": seq_len,
+        "tokens": tokens,
+        "mesh": mesh,
+        "remat": remat,
+        "quantization": quantization,
+        "gradient_accumulation": gradient_accumulation,
+        "weights_dtype": weights_dtype,
+        "compute_dtype": compute_dtype,
+        "gradients_dtype": gradients_dtype,
+        "activations_dtype": activations_dtype,
+        "mu_dtype": mu_dtype,
+        "nu_dtype": nu_dtype,
+    }
+    question = read_job(job, settings(flags, written=lambda name: f"--{name.replace('_', '-')}"))
+    if save is not None:
+        write_job(question, save, force=force)
+    with progress_line() as progress:
+        answer = plan_training(question, progress=progress)
+    if json:
+        print_json(train_json(answer))
+    else:
+        print_report(train_report(answer))
+    if answer.best.memory.verdict == "does_not_fit":
+        raise typer.Exit(code=1)
