@@ -16,6 +16,7 @@ from ridgeline.model.tree import model_tree
 from ridgeline.model.zoo import load_model, model_names
 
 if TYPE_CHECKING:
+    from ridgeline.model.accounting import ModelAccount
     from ridgeline.model.table import Table
 
 TINY: Table = {
@@ -32,6 +33,10 @@ def tiny(**changes: object) -> ModelTree:
     return model_tree(model_from_table({**TINY, **changes}, name="tiny", where="test"))
 
 
+def counted(tree: ModelTree, *, seq_len: int) -> ModelAccount:
+    return account(tree, embed_dim=8, seq_len=seq_len)
+
+
 def zoo(name: str) -> ModelTree:
     return model_tree(load_model(name))
 
@@ -45,7 +50,7 @@ def zoo(name: str) -> ModelTree:
     seq_len=st.integers(1, 200),
 )
 def test_mean_visible_keys_is_within_half_a_key_of_counting_them(kind: str, window: int, seq_len: int) -> None:
-    counted = {
+    by_counting = {
         "causal": [query + 1 for query in range(seq_len)],
         "sliding": [min(query + 1, window) for query in range(seq_len)],
         "chunked": [query % window + 1 for query in range(seq_len)],
@@ -55,7 +60,7 @@ def test_mean_visible_keys_is_within_half_a_key_of_counting_them(kind: str, wind
 
     mean = mean_visible_keys(Span(kind=kind, **windows), seq_len=seq_len)
 
-    assert abs(mean - sum(counted) / seq_len) <= 0.5
+    assert abs(mean - sum(by_counting) / seq_len) <= 0.5
 
 
 def test_a_scorer_lets_through_no_more_keys_than_it_picks() -> None:
@@ -77,7 +82,7 @@ def test_flops_of_a_dense_layer_are_twice_its_weights_and_four_times_its_pairs()
     weights = 3 * (8 * 4 * (2 + 1 + 1 + 2) + 3 * 8 * 16) + 8 * 32
     pairs = 3 * 2 * 4 * 10 / 2
 
-    assert account(tiny(), seq_len=10).flops_per_token_forward == 2 * weights + 4 * pairs
+    assert counted(tiny(), seq_len=10).flops_per_token_forward == 2 * weights + 4 * pairs
 
 
 def test_an_expert_layer_costs_its_router_and_the_experts_a_token_visits() -> None:
@@ -85,7 +90,7 @@ def test_an_expert_layer_costs_its_router_and_the_experts_a_token_visits() -> No
     experts = tiny(layer={"layer": {"moe": {"num_experts": 4, "top_k": 2, "expert_mlp_dim": 16}}})
     router = 3 * 2 * 8 * 4
 
-    more = account(experts, seq_len=10).flops_per_token_forward - account(visited, seq_len=10).flops_per_token_forward
+    more = counted(experts, seq_len=10).flops_per_token_forward - counted(visited, seq_len=10).flops_per_token_forward
 
     assert more == router
 
@@ -96,11 +101,11 @@ def test_an_expert_layer_costs_its_router_and_the_experts_a_token_visits() -> No
 )
 def test_training_flops_a_token_are_those_deepseek_publishes(name: str, gigaflops: int) -> None:
     # Insights into DeepSeek-V3, arXiv:2505.09343, table 2: sequences of 4,096.
-    assert round(account(zoo(name), seq_len=4096).flops_per_token_training / 1e9) == gigaflops
+    assert round(counted(zoo(name), seq_len=4096).flops_per_token_training / 1e9) == gigaflops
 
 
 def test_training_costs_three_forward_passes() -> None:
-    result = account(tiny(), seq_len=10)
+    result = counted(tiny(), seq_len=10)
 
     assert result.flops_per_token_training == 3 * result.flops_per_token_forward
 
@@ -110,7 +115,7 @@ def test_training_costs_three_forward_passes() -> None:
 def test_a_longer_sequence_never_costs_a_token_fewer_flops(name: str, short: int, longer: int) -> None:
     tree = zoo(name)
 
-    assert account(tree, seq_len=short).flops_per_token_forward <= account(
+    assert counted(tree, seq_len=short).flops_per_token_forward <= counted(
         tree, seq_len=short + longer
     ).flops_per_token_forward * (1 + 1e-12)
 
@@ -121,9 +126,9 @@ def test_a_longer_sequence_never_costs_a_token_fewer_flops(name: str, short: int
 @pytest.mark.parametrize("name", model_names())
 def test_parts_sum_to_the_parameters_of_the_model(name: str) -> None:
     tree = zoo(name)
-    counted, summed = count_parameters(tree), account(tree, seq_len=1)
+    whole, summed = count_parameters(tree), counted(tree, seq_len=1)
 
-    assert (summed.parameters, summed.active_parameters) == (counted.total, counted.active)
+    assert (summed.parameters, summed.active_parameters) == (whole.total, whole.active)
 
 
 # --- caches -----------------------------------------------------------------------------------------------------------
@@ -140,7 +145,7 @@ def test_parts_sum_to_the_parameters_of_the_model(name: str) -> None:
     ],
 )
 def test_kv_cache_of_a_token_is_as_published(name: str, cache_bytes: int) -> None:
-    assert account(zoo(name), seq_len=8192).cache_elements_per_token * BF16_BYTES == cache_bytes
+    assert counted(zoo(name), seq_len=8192).cache_elements_per_token * BF16_BYTES == cache_bytes
 
 
 def test_a_window_caps_the_cache_of_a_sequence() -> None:
@@ -148,19 +153,19 @@ def test_a_window_caps_the_cache_of_a_sequence() -> None:
     tree = tiny(pattern=["local", "local", "global"], layer={"local": {"attention": attention}})
     elements_of_layer = 2 * 1 * 4
 
-    assert account(tree, seq_len=10).cache_elements_per_sequence == 3 * elements_of_layer * 10
-    assert account(tree, seq_len=100).cache_elements_per_sequence == elements_of_layer * (16 + 16 + 100)
+    assert counted(tree, seq_len=10).cache_elements_per_sequence == 3 * elements_of_layer * 10
+    assert counted(tree, seq_len=100).cache_elements_per_sequence == elements_of_layer * (16 + 16 + 100)
 
 
 def test_a_layer_that_reuses_keys_and_values_caches_none() -> None:
     attention = {**TINY["attention"], "own_kv": False}
     tree = tiny(pattern=["own", "shared", "shared"], layer={"shared": {"attention": attention}})
 
-    assert account(tree, seq_len=10).cache_elements_per_token == 2 * 1 * 4
+    assert counted(tree, seq_len=10).cache_elements_per_token == 2 * 1 * 4
 
 
 def test_a_recurrent_state_does_not_grow_with_the_sequence() -> None:
-    short, long = (account(zoo("qwen3-next-80b-a3b"), seq_len=seq_len) for seq_len in (1000, 2000))
+    short, long = (counted(zoo("qwen3-next-80b-a3b"), seq_len=seq_len) for seq_len in (1000, 2000))
     growth = 12 * 2 * 2 * 256
 
     assert short.cache_elements_per_token == growth
@@ -183,6 +188,12 @@ def test_a_policy_keeps_the_layer_input_and_the_values_it_names() -> None:
     assert kept("query_proj", "key_proj", "value_proj", "out_proj") == 32 * (4096 + projections)
     assert kept("mlpwi_0", "mlpwi_1", "mlpwo") == 32 * (4096 + mlp)
     assert kept("context") == 32 * (4096 + 4096)
+
+
+def test_every_named_value_and_every_layer_input_is_an_activation() -> None:
+    values = 3 * (8 + 2 * 4 + 4 + 4 + 2 * 4 + 8 + 16 + 16 + 8) + 32
+
+    assert counted(tiny(), seq_len=10).activation_elements_per_token == values
 
 
 def test_expert_activations_have_a_row_for_each_visited_expert() -> None:

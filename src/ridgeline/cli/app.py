@@ -17,7 +17,7 @@ from ridgeline.errors import InfeasibleError, RidgelineError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERBS = ("chips", "train")
+VERBS = ("chips", "model", "train")
 """What can be asked, in the order of a first visit; each is the function of that name in the module of that name."""
 
 _HELP_WIDTH = 100

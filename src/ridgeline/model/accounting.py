@@ -25,7 +25,7 @@ from ridgeline.model.operations import (
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from ridgeline.model.operations import ModelTree, Operation
+    from ridgeline.model.operations import Layer, ModelTree, Operation
 
 TRAINING_PASSES = 3
 """Forward once, backward twice: the gradients of the inputs and of the weights."""
@@ -95,22 +95,22 @@ class ModelAccount:
 
     @property
     def activation_elements_per_token(self) -> float:
-        """Every intermediate that may be saved under a name, and every layer's input."""
+        """Every intermediate that may be saved under a name, and every layer's input (`LAYER/input`)."""
         return sum(part.activation_elements_per_token for part in self.parts)
 
 
-def account(tree: ModelTree, *, seq_len: int) -> ModelAccount:
-    """Everything counted, for sequences of `seq_len` tokens.
+def account(tree: ModelTree, *, embed_dim: int, seq_len: int) -> ModelAccount:
+    """Everything counted, for sequences of `seq_len` tokens through a stream of `embed_dim` elements.
 
     >>> from ridgeline.model.spec import AttentionSpec, LayerSpec, MlpSpec, ModelSpec
     >>> from ridgeline.model.tree import model_tree
     >>> layer = LayerSpec(mixer=AttentionSpec(num_heads=2, num_kv_heads=1, head_dim=4), mlp=MlpSpec(mlp_dim=16))
     >>> tiny = ModelSpec(name="tiny", embed_dim=8, vocab_size=32, layers=((layer, 1),))
-    >>> result = account(model_tree(tiny), seq_len=10)
+    >>> result = account(model_tree(tiny), embed_dim=8, seq_len=10)
     >>> result.flops_per_token_forward  # 2·(8·4·6 + 3·8·16 + 8·32) of weights, 2·2·(4 + 4)·10/2 of attention
     1824.0
     >>> result.cache_elements_per_token  # 2·K·H
-    8
+    8.0
     """
     parts: list[PartAccount] = []
     tables: set[str] = set()
@@ -132,6 +132,7 @@ def account(tree: ModelTree, *, seq_len: int) -> ModelAccount:
                 activation_elements_per_token=num_layers * sum(item.size for item in named_outputs(operation)),
             )
         )
+    parts += [_layer_input(layer, embed_dim) for layer in tree.layers]
     return ModelAccount(seq_len=seq_len, parts=tuple(parts))
 
 
@@ -220,6 +221,19 @@ def kept_elements_per_token(tree: ModelTree, *, embed_dim: int, names: Collectio
         if item.name in names and not path.startswith("head/")
     )
     return layers * embed_dim + kept
+
+
+def _layer_input(layer: Layer, embed_dim: int) -> PartAccount:
+    return PartAccount(
+        path=f"{layer.name}/input",
+        num_layers=layer.count,
+        parameters=0,
+        active_parameters=0,
+        flops_per_token=0.0,
+        cache_elements_per_token=0.0,
+        cache_elements_per_sequence=0.0,
+        activation_elements_per_token=layer.count * embed_dim,
+    )
 
 
 def _active(operation: Operation, size: int) -> int:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from ridgeline.errors import InputError, nearest
-from ridgeline.model.accounting import TRAINING_PASSES, account, forward_flops_per_token, keys_read, operations
+from ridgeline.model.accounting import TRAINING_PASSES, forward_flops_per_token, keys_read, operations
 from ridgeline.model.operations import Attention, ExpertMatmul, Matmul, Recurrence
+from ridgeline.model.parameters import count_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -141,7 +142,7 @@ def training_flops_per_token(tree: ModelTree, *, seq_len: int, convention: FlopC
         if isinstance(operation, Attention)
     )
     if convention.weights == "parameters":
-        return TRAINING_PASSES * 2 * account(tree, seq_len=seq_len).active_parameters + attention
+        return TRAINING_PASSES * 2 * count_parameters(tree).active + attention
     return attention + sum(
         _passes(path, convention) * num_layers * forward_flops_per_token(operation, seq_len=seq_len)
         for path, operation, num_layers in operations(tree)
