@@ -24,6 +24,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ridgeline.cli.app import VERBS as WORKING_VERBS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -81,8 +83,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def rewritten(page: str) -> str:
-    """The text of a page with every generated part written anew."""
-    return _REGION.sub(lambda region: region["head"] + GENERATORS[region["name"]](region["argument"]), page)
+    """The text of a page with every generated part written anew, unless only the time it took would change."""
+
+    def written(region: re.Match[str]) -> str:
+        body = GENERATORS[region["name"]](region["argument"])
+        return region["head"] + (region["body"] if _timeless(body) == _timeless(region["body"]) else body)
+
+    return _REGION.sub(written, page)
+
+
+def _timeless(text: str) -> str:
+    return re.sub(r"(?<=costed in )[\d.]+ m?s", "…", text)
 
 
 def output(command: str) -> str:
@@ -109,17 +120,10 @@ def printed(command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def working_verbs() -> tuple[str, ...]:
-    """The verbs that the command line lists today, in the order of `VERBS`."""
-    listed = re.findall(r"^[\s│]*(\w+)\s{2,}\S", printed("ridgeline --help"), re.MULTILINE)
-    return tuple(usage.split()[0] for usage in VERBS if usage.split()[0] in listed)
-
-
 def verbs(_: str) -> str:
     """The table of all verbs and of which work today."""
-    working = working_verbs()
     rows = (
-        f"| `ridgeline {usage}` | {question} | {'yes' if usage.split()[0] in working else 'planned'} |\n"
+        f"| `ridgeline {usage}` | {question} | {'yes' if usage.split()[0] in WORKING_VERBS else 'planned'} |\n"
         for usage, question in VERBS.items()
     )
     return "| verb | question it answers | works today |\n|---|---|---|\n" + "".join(rows)
@@ -127,7 +131,7 @@ def verbs(_: str) -> str:
 
 def manual(_: str) -> str:
     """`--help` of the program and of every verb."""
-    commands = ["ridgeline", *(f"ridgeline {verb}" for verb in working_verbs())]
+    commands = ["ridgeline", *(f"ridgeline {verb}" for verb in WORKING_VERBS)]
     return "".join(f"## {command}\n\n```text\n{printed(f'{command} --help')}```\n\n" for command in commands)
 
 

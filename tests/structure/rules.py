@@ -40,6 +40,7 @@ BOUNDARIES = {
     "src/ridgeline/cost/calibration.py": "reads calibration/*.toml",
     "src/ridgeline/hardware/catalog.py": "reads catalog/*.toml",
     "src/ridgeline/job/reading.py": "reads job files",
+    "src/ridgeline/model/huggingface/families.py": "reads defaults.toml",
     "src/ridgeline/model/huggingface/json_file.py": "reads config.json",
     "src/ridgeline/model/zoo.py": "reads zoo/*.toml",
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.structure import quantities, rules
-from tests.structure.source import modules, parsed
+from tests.structure.source import imports, modules, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -233,6 +233,12 @@ def test_every_house_rule_is_applied_and_shown_to_catch_something() -> None:
 
     assert written == {rule.check for rule in RULES}
     assert written == {rule.check for rule in RULES if rule.breaks}
+
+
+def test_every_boundary_is_a_module_that_parses() -> None:
+    parsing = {module.name for module in modules("src") for name, _ in imports(module) if name in rules.PARSERS}
+
+    assert parsing == set(rules.BOUNDARIES)
 
 
 def test_the_rules_read_the_whole_source() -> None:

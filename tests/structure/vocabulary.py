@@ -30,8 +30,8 @@ FRACTIONS_OF_A_PEAK = {"Efficiency"}
 CHOICES = {"larger", "smaller"}
 """Functions over any unit, which return the unit of their operands."""
 
-BOUND_OF_SANITY = re.compile(r"^_?(ABSURD|LARGEST|MOST|LONGEST)(_\w+)?$")
-"""Constants beyond which an input is refused; a power of two there scales nothing."""
+BOUND_OF_SANITY = re.compile(r"^_?(ABSURD|LARGEST|LONGEST|MOST|READABLE)(_\w+)?$")
+"""Constants that a number is only compared with; a power of two or ten there scales nothing."""
 
 
 def says_its_unit(name: str) -> bool:
