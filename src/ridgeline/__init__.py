@@ -1,3 +1,78 @@
-"""Ridgeline: how a Transformer will train or serve, before the chips are rented."""
+"""Ridgeline: how a Transformer will train or serve, before the chips are rented.
+
+The verbs of the command line are functions here, with the same names and arguments::
+
+    import ridgeline
+
+    answer = ridgeline.train("llama3.1-70b", on="tpu7x:4x4x4", global_batch=256, seq_len=8192)
+    print(answer.best.plan.mesh, answer.best.step.expected_s)
+
+Importing this imports no verb; each is loaded when it is called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, overload
+
+from ridgeline.errors import InfeasibleError, InputError, MissingExtraError, RidgelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Unpack
+
+    from ridgeline.hardware.chip import Chip
+    from ridgeline.hardware.slice import Slice
+    from ridgeline.job.job import Job
+    from ridgeline.job.origin import Arguments
+    from ridgeline.search.answer import TrainAnswer
 
 __version__ = "0.1.0"
+
+__all__ = ["InfeasibleError", "InputError", "MissingExtraError", "RidgelineError", "__version__", "chips", "train"]
+
+
+@overload
+def chips(name: None = None) -> tuple[Chip, ...]: ...
+@overload
+def chips(name: str) -> Chip | Slice: ...
+def chips(name: str | None = None) -> tuple[Chip, ...] | Chip | Slice:
+    """What a machine is: the whole catalogue, one chip (`h100`), or one slice (`tpu7x:4x4x4`)."""
+    from ridgeline.hardware.catalog import chip_names, find_chip, load_chip
+    from ridgeline.hardware.topology import parse_slice
+
+    if name is None:
+        return tuple(load_chip(known) for known in chip_names())
+    return find_chip(name) or parse_slice(name, where="name")
+
+
+def train(
+    job: str | Job, *, progress: Callable[[str, float], None] | None = None, **arguments: Unpack[Arguments]
+) -> TrainAnswer:
+    """The best way to train a model on a slice, and why not the others.
+
+    Args:
+        job: A job, a job file (.toml), or a model: its name or its config.json.
+        progress: Called with what is being done and the fraction done.
+        arguments: What the job leaves open, or what is to override a job file: `on`, `global_batch` or
+            `batch_tokens`, `seq_len`, `tokens`, and what to pin of the plan.
+
+    Raises:
+        InputError: The question is malformed.
+        InfeasibleError: No plan fits.
+    """
+    from ridgeline.job.origin import settings
+    from ridgeline.job.reading import read_job
+    from ridgeline.search.train import train as plan_training
+
+    said = settings(arguments, written=lambda name: f"{name}=")
+    if not isinstance(job, str):
+        if said:
+            raise InputError(
+                "a whole job takes no further arguments",
+                where=said[0].where,
+                value=said[0].value,
+                expected="a job alone, or a job file or model with arguments",
+                fix="change the job with dataclasses.replace",
+            )
+        return plan_training(job, progress=progress)
+    return plan_training(read_job(job, said), progress=progress)

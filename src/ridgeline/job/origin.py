@@ -3,10 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
+
+from ridgeline.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+
+class Arguments(TypedDict, total=False):
+    """What can be said beside a job file, as an argument or a flag."""
+
+    on: str | None
+    global_batch: int | str | None
+    batch_tokens: float | str | None
+    seq_len: int | str | None
+    tokens: float | str | None
+    mesh: Mapping[str, int] | str | None
+    gradient_accumulation: int | str | None
+    remat: Mapping[str, str] | str | None
+    quantization: Mapping[str, str] | str | None
+    weights_dtype: str | None
+    compute_dtype: str | None
+    gradients_dtype: str | None
+    activations_dtype: str | None
+    mu_dtype: str | None
+    nu_dtype: str | None
+
 
 KEYS: Final[Mapping[str, str]] = {
     "on": "hardware",
@@ -25,7 +48,7 @@ KEYS: Final[Mapping[str, str]] = {
     "mu_dtype": "plan.optimizer.mu_dtype",
     "nu_dtype": "plan.optimizer.nu_dtype",
 }
-"""What can be said beside a job file, as an argument or a flag: name to key path."""
+"""Where each of them stands in a job file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +99,22 @@ class Origin:
         return any(setting.key == key for setting in self.settings)
 
 
-def settings(arguments: Mapping[str, object], *, written: Callable[[str], str]) -> tuple[Setting, ...]:
+def settings(arguments: Arguments, *, written: Callable[[str], str]) -> tuple[Setting, ...]:
     """The settings that some arguments make; None makes none.
 
     Args:
-        arguments: By name, of `KEYS`.
+        arguments: By name.
         written: From an argument's name to how the user wrote it, e.g. `--seq-len`.
     """
+    for name, value in arguments.items():
+        if name not in KEYS:
+            raise InputError(
+                "unknown argument",
+                where=written(name),
+                value=value,
+                expected=", ".join(KEYS),
+                fix=nearest(name, KEYS) or "leave it out",
+            )
     return tuple(
         Setting(key=KEYS[name], value=value, where=written(name))
         for name, value in arguments.items()
