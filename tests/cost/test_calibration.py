@@ -12,7 +12,7 @@ FACT = 'value = 0.5\nkind = "derived"\nsource = "assumed"'
 KEYS = (
     *("matmul.bf16", "matmul_overhead_s", "grouped_matmul", "vector", "hbm", "link", "network", "pcie"),
     *("attention_forward", "attention_backward", "attention_block", "attention_head_dim.64"),
-    *("overlap", "tensor_overlap", "step_overhead_s", "spread"),
+    *("overlap", "unhidden", "tensor_overlap", "step_overhead_s", "spread"),
 )
 COMPLETE = "\n".join(f"[{key}]\n{FACT}" for key in KEYS)
 

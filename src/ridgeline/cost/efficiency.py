@@ -36,6 +36,7 @@ class Efficiency:
         network: The same for DCN or the GPU network.
         pcie: The same for host transfers.
         overlap: Fraction of a layer's compute time behind which its FSDP collectives can hide.
+        unhidden: Fraction of those collectives that nothing hides, however long the compute: a layer's first gather.
         tensor_overlap: Fraction of tensor-parallel collective time that is hidden (collective matmul).
         step_overhead_s: Fixed time per optimizer step (launch, host, input).
         spread: Half-width of the interval around the estimate, as a fraction (low = 1/(1+spread), high = 1+spread).
@@ -55,14 +56,21 @@ class Efficiency:
     network: float
     pcie: float
     overlap: float
+    unhidden: float
     tensor_overlap: float
     step_overhead_s: float
     spread: float
     facts: Mapping[str, Fact]
 
     def at_head_dim(self, width: float) -> float:
-        """Attention's efficiency at a head dim over that at 128: linear between the table's entries, flat outside."""
+        """Attention's efficiency at a head dim over that at 128.
+
+        Linear between the table's entries, flat above, proportional to the width below: a matrix unit takes
+        the same time for any width up to its own.
+        """
         known = sorted(self.attention_head_dim.items())
+        if width < known[0][0]:
+            return known[0][1] * width / known[0][0]
         below = max((item for item in known if item[0] <= width), default=known[0])
         above = min((item for item in known if item[0] >= width), default=known[-1])
         span = above[0] - below[0]

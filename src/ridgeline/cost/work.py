@@ -35,7 +35,8 @@ class Work:
 
     Attributes:
         amounts: Keyed by resource: `flops.bf16`, `flops.fp8`, … (FLOPs on the matrix unit), `hbm` (bytes),
-            `link` and `network` (bytes over the busiest link of a device, one way), `host` (bytes over PCIe).
+            `link.weights`, `link.tensor`, … (bytes over the busiest fast link of a device, one way, by the group
+            of devices that communicates), `network` (bytes over its network port), `host` (bytes over PCIe).
     """
 
     amounts: Mapping[str, Number] = field(default_factory=dict[str, Number])
@@ -107,33 +108,44 @@ def in_sequence(name: str, phase: Phase, children: Sequence[Part], *, times: Num
     )
 
 
-def overlapped(name: str, phase: Phase, front: Part, behind: Sequence[Part], *, overlap: float) -> Part:
-    """`front` hides `behind` as far as a fraction `overlap` of its time reaches; the rest is exposed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hiding:
+    """How far a part can hide another.
 
-    time = front + max(0, behind − overlap · front)
+    Attributes:
+        overlap: Fraction of the front's time behind which the other can run.
+        unhidden_share: Fraction of the other that shows in any case.
+    """
+
+    overlap: Number
+    unhidden_share: float
+
+
+def overlapped(name: str, phase: Phase, front: Part, behind: Sequence[Part], *, hiding: Hiding) -> Part:
+    """`front` hides `behind` as far as its time reaches; the rest is exposed (`exposed_s`).
 
     >>> compute, gather = (Part(name=n, phase="forward", expected_s=s) for n, s in (("c", 10.0), ("g", 12.0)))
-    >>> overlapped("layer", "forward", compute, [gather], overlap=0.9).expected_s
+    >>> overlapped("layer", "forward", compute, [gather], hiding=Hiding(overlap=0.9, unhidden_share=0.1)).expected_s
     13.0
     """
     behind_s = _total([part.expected_s for part in behind])
     return Part(
         name=name,
         phase=phase,
-        expected_s=front.expected_s + exposed_s(front_s=front.expected_s, behind_s=behind_s, overlap=overlap),
+        expected_s=front.expected_s + exposed_s(front_s=front.expected_s, behind_s=behind_s, hiding=hiding),
         work=_total_work((front, *behind)),
         composition="overlap",
         children=(front, *behind),
     )
 
 
-def exposed_s(*, front_s: Number, behind_s: Number, overlap: float) -> Number:
-    """Time of `behind` that `front` cannot hide: max(0, behind − overlap · front).
+def exposed_s(*, front_s: Number, behind_s: Number, hiding: Hiding) -> Number:
+    """Time of `behind` that shows: max(behind − overlap · front, unhidden · behind).
 
-    >>> exposed_s(front_s=10.0, behind_s=12.0, overlap=0.9)
-    3.0
+    >>> [exposed_s(front_s=10.0, behind_s=s, hiding=Hiding(overlap=0.9, unhidden_share=0.1)) for s in (4.0, 12.0)]
+    [0.4, 3.0]
     """
-    return larger(behind_s - overlap * front_s, 0.0)
+    return larger(behind_s - hiding.overlap * front_s, hiding.unhidden_share * behind_s)
 
 
 def scaled(part: Part, times: Number) -> Part:

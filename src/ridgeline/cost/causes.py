@@ -1,0 +1,87 @@
+"""Where the time of a step goes, by cause: the tree's leaves, with hidden communication left out.
+
+What a part hides adds nothing; what it cannot hide adds only the exposed rest, under its own name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ridgeline.cost.work import Part
+
+MATMUL = "matmuls"
+ATTENTION = "attention"
+VECTOR = "elementwise passes"
+RECOMPUTE = "recomputation"
+OPTIMIZER = "optimizer"
+BUBBLE = "pipeline bubble"
+OVERHEAD = "step overhead"
+HOST = "host transfers"
+
+COMMUNICATION: Mapping[str, str] = {
+    "tensor": "tensor-parallel collectives",
+    "context": "context-parallel gathers",
+    "expert": "expert all-to-all",
+    "weights": "weight gathers",
+    "expert_weights": "expert weight gathers",
+    "data": "gradient all-reduce",
+    "stage": "pipeline hand-over",
+}
+"""By group of devices."""
+
+
+def time_by_cause(step: Part) -> dict[str, float]:
+    """Seconds of `step.expected_s` by cause; they add up to it.
+
+    Args:
+        step: The tree of one plan (scalar times).
+    """
+    totals: dict[str, float] = {}
+    _add(step, 1.0, totals)
+    return totals
+
+
+def _add(part: Part, share: float, totals: dict[str, float]) -> None:
+    match part.composition:
+        case "leaf":
+            cause = _cause(part)
+            totals[cause] = totals.get(cause, 0.0) + share * float(part.expected_s)
+        case "sequence":
+            for child in part.children:
+                _add(child, share, totals)
+        case "overlap":
+            front, *behind = part.children
+            hidden_s = sum(float(child.expected_s) for child in behind)
+            exposed_s = float(part.expected_s) - float(front.expected_s)
+            _add(front, share, totals)
+            for child in behind if hidden_s > 0 else ():
+                _add(child, share * exposed_s / hidden_s, totals)
+
+
+def _cause(part: Part) -> str:
+    """The cause a leaf stands for."""
+    for resource in part.work.amounts:
+        kind, _, group = resource.partition(".")
+        if kind == "link":
+            return COMMUNICATION[group]
+    if part.resource == "host":
+        return HOST
+    if part.phase in {"recompute", "optimizer"}:
+        return RECOMPUTE if part.phase == "recompute" else OPTIMIZER
+    if part.resource == "overhead":
+        return BUBBLE if part.name == "bubble" else OVERHEAD
+    if part.resource == "hbm":
+        return VECTOR
+    return ATTENTION if "scores" in part.name.split("/") else MATMUL
+
+
+def busy_s(step: Part) -> dict[str, float]:
+    """Seconds each resource is busy in a step, hidden or not: compute, hbm, ici, network, host, overhead."""
+    totals: dict[str, float] = {}
+    for _, part in step.walk():
+        if part.composition == "leaf":
+            totals[part.resource] = totals.get(part.resource, 0.0) + float(part.expected_s)
+    return totals

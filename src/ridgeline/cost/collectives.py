@@ -1,0 +1,220 @@
+"""What a collective costs on real wiring.
+
+The formulas are written with the letters of the Scaling Book's chapter on sharding:
+
+    V  bytes of the gathered array (all_gather, reduce_scatter, all_reduce) or held by one device (all_to_all)
+    N  devices in the group          W  bytes/s of one link, one way
+    n  links a device receives over at once (a ring axis has two, a line one; a 3-D torus of rings six)
+
+A plan sees wiring through a `Link`: for each kind of collective, how many bytes cross the busiest link per
+byte of V. Loads, unlike seconds, are the same whatever fraction of its rate a link reaches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ridgeline.cost.work import Number, larger
+
+
+def all_gather_s(*, V_bytes: Number, N: Number, n: Number, W_bytes_per_s: Number) -> Number:
+    """Time to gather V bytes onto each of N devices, bandwidth-bound.
+
+    T = V · (N − 1)/N / (n · W)
+
+    Source: Scaling Book, ch. 3 "Sharded matrices", all-gather; the (N − 1)/N is exact for rings and, with
+    n = 1, for lines.
+
+    >>> round(all_gather_s(V_bytes=34e6, N=4, n=2, W_bytes_per_s=4.5e10) * 1e6, 1)  # 34 MB over a v5e ring of 4
+    283.3
+    """
+    return V_bytes * gather_load(N=N, n=n) / W_bytes_per_s
+
+
+def reduce_scatter_s(*, V_bytes: Number, N: Number, n: Number, W_bytes_per_s: Number) -> Number:
+    """Time to sum V bytes held by each of N devices, leaving each with its share: as an all-gather.
+
+    T = V · (N − 1)/N / (n · W)
+
+    Source: Scaling Book, ch. 3: the transpose of an all-gather.
+
+    >>> reduce_scatter_s(V_bytes=8.0, N=2, n=2, W_bytes_per_s=1.0)
+    2.0
+    """
+    return all_gather_s(V_bytes=V_bytes, N=N, n=n, W_bytes_per_s=W_bytes_per_s)
+
+
+def gather_load(*, N: Number, n: Number) -> Number:
+    """Bytes over the busiest link per gathered byte: (N − 1)/N / n.
+
+    All but its own share reaches a device, over n links at once.
+
+    >>> gather_load(N=4, n=2)
+    0.375
+    """
+    return (N - 1) / N / n
+
+
+def all_reduce_s(*, V_bytes: Number, N: Number, n: Number, W_bytes_per_s: Number) -> Number:
+    """Time to sum V bytes held by each of N devices, leaving each with the sum.
+
+    T = 2 · V · (N − 1)/N / (n · W)
+
+    Source: Scaling Book, ch. 3: a reduce-scatter, then an all-gather.
+
+    >>> all_reduce_s(V_bytes=8.0, N=2, n=2, W_bytes_per_s=1.0)
+    4.0
+    """
+    return 2 * all_gather_s(V_bytes=V_bytes, N=N, n=n, W_bytes_per_s=W_bytes_per_s)
+
+
+def all_to_all_s(*, V_bytes: Number, load: Number, W_bytes_per_s: Number) -> Number:
+    """Time for each device to exchange the V bytes it holds with all others.
+
+    T = V · load / W, where `load` is `ring_exchange_load` or `line_exchange_load`.
+
+    Source: Scaling Book, ch. 3: on a ring a quarter of an all-gather of the same global array.
+
+    >>> V_global, N, W = 64.0, 8, 1.0
+    >>> exchange = all_to_all_s(V_bytes=V_global / N, load=ring_exchange_load(N=N), W_bytes_per_s=W)
+    >>> exchange / (V_global / (2 * W))  # over the book's all-gather V/(2W)
+    0.25
+    """
+    return V_bytes * load / W_bytes_per_s
+
+
+def permute_s(*, V_bytes: Number, W_bytes_per_s: Number) -> Number:
+    """Time to pass V bytes to a neighbour: T = V / W.
+
+    Source: Scaling Book, ch. 10: a ppermute is one hop over one link.
+
+    >>> permute_s(V_bytes=9e9, W_bytes_per_s=4.5e10)
+    0.2
+    """
+    return V_bytes / W_bytes_per_s
+
+
+def ring_exchange_load(*, N: Number) -> Number:
+    """Bytes over the busiest link per byte a device exchanges on a ring: N/8.
+
+    A byte travels N/4 hops on average and each device has two links: (N/4)/2.
+
+    >>> ring_exchange_load(N=16)
+    2.0
+    """
+    return N / 8
+
+
+def line_exchange_load(*, N: Number) -> Number:
+    """Bytes over the middle link per byte a device exchanges on a line: N/4.
+
+    Half of the devices each send half of their bytes across the middle: (N/2)·(1/2).
+
+    >>> line_exchange_load(N=4)
+    1.0
+    """
+    return N / 4
+
+
+def ring_latency_s(*, N: Number, hop_s: Number) -> Number:
+    """Least time of a gather around a ring, both ways at once: N/2 hops.
+
+    Source: Scaling Book, ch. 3, latency floor.
+
+    >>> ring_latency_s(N=16, hop_s=1e-6) * 1e6
+    8.0
+    """
+    return N / 2 * hop_s
+
+
+def line_latency_s(*, N: Number, hop_s: Number) -> Number:
+    """Least time of a gather along a line: N − 1 hops.
+
+    >>> round(line_latency_s(N=4, hop_s=1e-6) * 1e6, 9)
+    3.0
+    """
+    return (N - 1) * hop_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """How a group of devices is wired: bytes over a device's busiest link per byte of a collective.
+
+    The group has a fast stage (ICI or NVLink) and, where it spans slices or GPU boxes, a network stage; a
+    pipelined hierarchical collective takes as long as the slower of the two.
+
+    Attributes:
+        size: Devices in the group (1: no communication, every load is 0).
+        gather_load: Fast links, per byte of the gathered array.
+        exchange_load: Fast links, per byte a device holds in an all-to-all.
+        permute_load: Fast links, per byte handed to a neighbour.
+        network_gather_load: Network, per byte of the gathered array.
+        network_exchange_load: Network, per byte a device holds in an all-to-all.
+        network_permute_load: Network, per byte handed to a neighbour.
+        latency_s: Floor of one gather.
+    """
+
+    size: Number = 1.0
+    gather_load: Number = 0.0
+    exchange_load: Number = 0.0
+    permute_load: Number = 0.0
+    network_gather_load: Number = 0.0
+    network_exchange_load: Number = 0.0
+    network_permute_load: Number = 0.0
+    latency_s: Number = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """One collective's demand on the wiring.
+
+    Attributes:
+        link_bytes: Over the busiest fast link of a device.
+        network_bytes: Over its network port.
+        latency_s: Floor, whatever the bytes.
+    """
+
+    link_bytes: Number
+    network_bytes: Number
+    latency_s: Number
+
+    def expected_s(self, *, link_bytes_per_s: float, network_bytes_per_s: float) -> Number:
+        """The slower stage, or the latency floor: max(bytes/W_link, bytes/W_network, latency)."""
+        bandwidth_s = larger(self.link_bytes / link_bytes_per_s, self.network_bytes / network_bytes_per_s)
+        return larger(bandwidth_s, self.latency_s)
+
+
+def gather(link: Link, V_bytes: Number) -> Transfer:
+    """An all-gather (or, transposed, a reduce-scatter) of V bytes over a group."""
+    return Transfer(
+        link_bytes=V_bytes * link.gather_load,
+        network_bytes=V_bytes * link.network_gather_load,
+        latency_s=link.latency_s,
+    )
+
+
+def reduce(link: Link, V_bytes: Number) -> Transfer:
+    """An all-reduce of V bytes over a group: a reduce-scatter and an all-gather."""
+    return Transfer(
+        link_bytes=2 * V_bytes * link.gather_load,
+        network_bytes=2 * V_bytes * link.network_gather_load,
+        latency_s=2 * link.latency_s,
+    )
+
+
+def exchange(link: Link, V_bytes: Number) -> Transfer:
+    """An all-to-all in which each device holds V bytes."""
+    return Transfer(
+        link_bytes=V_bytes * link.exchange_load,
+        network_bytes=V_bytes * link.network_exchange_load,
+        latency_s=link.latency_s,
+    )
+
+
+def permute(link: Link, V_bytes: Number) -> Transfer:
+    """A hand-over of V bytes to the next device of a group."""
+    return Transfer(
+        link_bytes=V_bytes * link.permute_load,
+        network_bytes=V_bytes * link.network_permute_load,
+        latency_s=link.latency_s * 0.0,
+    )

@@ -1,0 +1,186 @@
+"""What a cost function is given: the setting, which is the same for every plan, and the plan's columns.
+
+Structure is Python (the model's tree, the chip, the precisions); every choice that varies inside a search
+is a number, or a column of numbers, one a plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ridgeline.cost.work import Hiding, Number, smaller
+from ridgeline.job.job import BATCH_AXES, BYTES_OF
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ridgeline.cost.collectives import Link
+    from ridgeline.cost.efficiency import Efficiency
+    from ridgeline.hardware.slice import Slice
+    from ridgeline.job.job import Dtypes, Optimizer, Quantization
+    from ridgeline.model.operations import Activation, ModelTree, Tensor
+
+TENSOR_AXES = ("tp", "tp_sequence")
+"""Mesh axes that split heads, MLP width and vocabulary."""
+
+STAGE_AXES = ("pp", "dcn_pp")
+"""Mesh axes that split the layers."""
+
+MESH_AXES_OF: Mapping[str, tuple[str, ...]] = {
+    "embed": ("fsdp", "fsdp_transpose", "cp", "ep", "dcn_fsdp"),
+    "q_lora": ("fsdp", "fsdp_transpose", "cp", "ep", "dcn_fsdp"),
+    "kv_lora": ("fsdp", "fsdp_transpose", "cp", "ep", "dcn_fsdp"),
+    "embed_moe": ("fsdp", "fsdp_transpose", "cp", "dcn_fsdp"),
+    "mlp": ("fsdp_transpose", "tp", "tp_sequence"),
+    "mlp_moe": ("fsdp_transpose", "tp", "tp_sequence"),
+    "heads": TENSOR_AXES,
+    "kv_heads": TENSOR_AXES,
+    "vocab": TENSOR_AXES,
+    "state": TENSOR_AXES,
+    "conv": TENSOR_AXES,
+    "experts": ("ep",),
+}
+"""Mesh axes that split each logical axis of a weight (MaxText's logical rules); an axis not named is never split."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSetting:
+    """What every plan of a search shares.
+
+    Attributes:
+        tree: The model's operations.
+        hardware: The slice.
+        efficiency: Achieved fractions of its peaks.
+        global_batch: Sequences per optimizer step.
+        seq_len: Tokens per sequence.
+        dtypes: Precisions.
+        quantization: Low-precision recipe, or None.
+        optimizer: Its state.
+        vocab_tiling: Chunks of the logits.
+        moe_imbalance: Busiest expert's tokens over the mean.
+        link_bytes_per_s: The rate that loads of fast links refer to.
+    """
+
+    tree: ModelTree
+    hardware: Slice
+    efficiency: Efficiency
+    global_batch: int
+    seq_len: int
+    dtypes: Dtypes
+    quantization: Quantization | None
+    optimizer: Optimizer
+    vocab_tiling: int
+    moe_imbalance: float
+    link_bytes_per_s: float
+
+    @property
+    def activation_bytes(self) -> float:
+        """Bytes of one element of an activation."""
+        return BYTES_OF[self.dtypes.activations]
+
+    @property
+    def compute_bytes(self) -> float:
+        """Bytes of one element of a weight as it is gathered, and of its gradient as it is reduced."""
+        return BYTES_OF[self.dtypes.compute]
+
+    def peak_flops_per_s(self, dtype: str) -> float:
+        """Dense peak of one device; a dtype without a faster path runs at the compute dtype's rate."""
+        peaks = self.hardware.chip.peak_flops_per_s
+        return peaks.get(dtype, peaks[self.dtypes.compute]) / self.hardware.chip.devices_per_chip
+
+    @property
+    def hbm_bytes_per_s(self) -> float:
+        """Peak memory bandwidth of one device."""
+        return self.hardware.chip.hbm_bytes_per_s / self.hardware.chip.devices_per_chip
+
+    @property
+    def hiding(self) -> Hiding:
+        """How far compute hides the collectives and transfers that run beside it."""
+        return Hiding(overlap=self.efficiency.overlap, unhidden_share=self.efficiency.unhidden)
+
+    @property
+    def usable_hbm_bytes(self) -> float:
+        """Memory a program may allocate on one device."""
+        return self.hardware.chip.usable_hbm_bytes / self.hardware.chip.devices_per_chip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanColumns:
+    """The choices of one plan, or of many.
+
+    Attributes:
+        degrees: Every mesh axis to its degree.
+        accumulation: Micro-steps per optimizer step.
+        microbatches: Per pipeline pass (1 without a pipeline).
+        repeats: Circular pipeline repeats (1 without).
+        saved: Checkpoint name to 1 where it is kept on the device; `*` is 1 where nothing is recomputed.
+        offloaded: Checkpoint name to 1 where it is kept on the host.
+        links: Group of `placement.GROUPS` to its wiring.
+    """
+
+    degrees: Mapping[str, Number]
+    accumulation: Number
+    microbatches: Number
+    repeats: Number
+    saved: Mapping[str, Number]
+    offloaded: Mapping[str, Number]
+    links: Mapping[str, Link]
+
+    def degree(self, axes: Iterable[str]) -> Number:
+        """Product of the degrees of several axes."""
+        total: Number = 1.0
+        for axis in axes:
+            total = total * self.degrees[axis]
+        return total
+
+    @property
+    def tensor(self) -> Number:
+        """Ways in which heads, MLP width and vocabulary are split."""
+        return self.degree(TENSOR_AXES)
+
+    @property
+    def stages(self) -> Number:
+        """Pipeline stages."""
+        return self.degree(STAGE_AXES)
+
+    @property
+    def microsteps(self) -> Number:
+        """Passes of a microbatch through a stage, per optimizer step."""
+        return self.accumulation * self.microbatches
+
+    def kept(self, name: str) -> Number:
+        """1 where an intermediate survives to the backward pass, on the device or on the host."""
+        everything = self.saved["*"]
+        return smaller(everything + self.saved.get(name, 0.0) + self.offloaded.get(name, 0.0), 1.0)
+
+
+def tokens_per_microbatch(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Tokens of one microbatch on one device: B·S over the ways batch and sequence are split."""
+    ways = columns.degree(BATCH_AXES) * columns.degrees["cp"] * columns.microsteps
+    return setting.global_batch * setting.seq_len / ways
+
+
+def weight_shards(tensor: Tensor, columns: PlanColumns) -> Number:
+    """Ways in which a weight is split; a mesh axis that two of its dimensions ask for counts once."""
+    axes = {mesh_axis: None for logical in tensor.axes for mesh_axis in MESH_AXES_OF.get(logical, ())}
+    return columns.degree(axes)
+
+
+def gathered_shards(tensor: Tensor, columns: PlanColumns) -> Number:
+    """Ways in which a weight is still split when its operation runs: tensor and expert parallelism."""
+    shards: Number = 1.0
+    if any(axis in {"mlp", "mlp_moe", "heads", "kv_heads", "vocab", "state", "conv"} for axis in tensor.axes):
+        shards = shards * columns.tensor
+    if "experts" in tensor.axes:
+        shards = shards * columns.degrees["ep"]
+    return shards
+
+
+def activation_shards(activation: Activation, columns: PlanColumns) -> Number:
+    """Ways in which tensor parallelism splits an intermediate.
+
+    Heads, MLP width and vocabulary are split; the residual stream is too (`activation_embed` on tp,
+    `activation_norm_length` on tp_sequence).
+    """
+    return columns.tensor if activation.axes else 1.0

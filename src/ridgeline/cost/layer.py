@@ -1,0 +1,183 @@
+"""One decoder layer, forward and backward, on one device and for one microbatch.
+
+What overlaps with what:
+
+    forward  = max-like( operations and tensor-parallel collectives in sequence,
+                         gather of the next layer's weights, offload of what is kept on the host )
+    backward = max-like( recomputation, gradients and tensor-parallel collectives in sequence,
+                         gather of weights again, reduce-scatter of their gradients, fetch from the host )
+
+"max-like" is `work.overlapped`: the first hides the others as far as the chip's overlap fraction reaches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ridgeline.cost.collectives import gather
+from ridgeline.cost.columns import PlanColumns, TrainingSetting, gathered_shards
+from ridgeline.cost.operation import operation_cost, transfer_part
+from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, in_sequence, overlapped, scaled
+from ridgeline.job.remat import LAYER_INPUT
+from ridgeline.model.accounting import named_outputs
+from ridgeline.model.operations import (
+    Activation,
+    Block,
+    Dispatch,
+    Elementwise,
+    ExpertMatmul,
+    Layer,
+    Matmul,
+    Operation,
+    weights_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_FEEDS_STREAM_ONLY = frozenset({"combine", "weighted_sum", "residual"})
+
+
+def layer_cost(
+    layer: Layer, *, rows: Number, embed_dim: int, setting: TrainingSetting, columns: PlanColumns
+) -> tuple[Part, Part]:
+    """Forward and backward of one layer for `rows` tokens (before tensor parallelism), not yet repeated."""
+    forward: list[Part] = []
+    backward: list[Part] = []
+    for block in layer.blocks:
+        last = block is layer.blocks[-1]
+        block_forward, block_backward = _block(
+            block, rows=rows, embed_dim=embed_dim, last=last, setting=setting, columns=columns
+        )
+        forward.append(block_forward)
+        backward.insert(0, block_backward)
+    gathers = list(_weight_gathers(layer, setting=setting, columns=columns))
+    to_host = host_part("offload", "forward", _offloaded_bytes(layer, rows, embed_dim, setting, columns), setting)
+    scatters = [replace(part, name=part.name.replace("all_gather", "reduce_scatter")) for part in gathers]
+    return (
+        overlapped(
+            layer.name,
+            "forward",
+            in_sequence("compute", "forward", forward),
+            [*gathers, to_host],
+            hiding=setting.hiding,
+        ),
+        overlapped(
+            layer.name,
+            "backward",
+            in_sequence("compute", "backward", backward),
+            [replace(part, phase="backward") for part in (*gathers, *scatters, to_host)],
+            hiding=setting.hiding,
+        ),
+    )
+
+
+def host_part(name: str, phase: Phase, moved_bytes: Number, setting: TrainingSetting) -> Part:
+    """A transfer between device and host; not a number where the chip's PCIe rate is not known and bytes move."""
+    rate = setting.hardware.chip.pcie_bytes_per_s
+    if rate is None:
+        unknown_s = np.where(np.asarray(moved_bytes) > 0, np.nan, 0.0)
+        return Part(name=name, phase=phase, resource="host", expected_s=unknown_s, work=NOTHING)
+    per_device = rate / setting.hardware.chip.devices_per_chip
+    return Part(
+        name=name,
+        phase=phase,
+        resource="host",
+        expected_s=moved_bytes / (per_device * setting.efficiency.pcie),
+        work=Work(amounts={"host": moved_bytes}),
+    )
+
+
+def named_activations(layer: Layer) -> Iterator[Activation]:
+    """The intermediates of a layer that have checkpoint names, in order."""
+    for block in layer.blocks:
+        for operation in block.operations:
+            yield from named_outputs(operation)
+
+
+def gathered_bytes(operations: Iterable[Operation], *, columns: PlanColumns, element_bytes: float) -> Number:
+    """Bytes of weights as their operations see them: gathered over FSDP, still split by tensor and expert ways."""
+    total: Number = 0.0
+    for operation in operations:
+        for tensor in weights_of(operation):
+            total = total + tensor.size * element_bytes / gathered_shards(tensor, columns)
+    return total
+
+
+def _block(
+    block: Block, *, rows: Number, embed_dim: int, last: bool, setting: TrainingSetting, columns: PlanColumns
+) -> tuple[Part, Part]:
+    """One residual branch: its input gathered and its output reduce-scattered under tensor parallelism."""
+    stream = gather(columns.links["tensor"], rows * embed_dim * setting.activation_bytes)
+    exposed = 1.0 - setting.efficiency.tensor_overlap
+
+    def tensor(name: str, phase: Phase) -> Part:
+        return _exposed(transfer_part(name, phase, "tensor", stream, setting=setting), exposed)
+
+    forward, recompute, backward = [tensor("input/all_gather", "forward")], list[Part](), list[Part]()
+    for operation in block.operations:
+        cost = operation_cost(operation, rows=rows, setting=setting, columns=columns)
+        forward.extend(cost.forward)
+        if not (last and _only_feeds_stream(operation, block)):
+            share = 1.0 - columns.kept(cost.output)
+            recompute.extend(scaled(replace(part, phase="recompute"), share) for part in cost.forward)
+            if _projects_to_stream(operation):
+                recompute.append(scaled(tensor("output/reduce_scatter", "recompute"), share))
+        backward[:0] = cost.backward
+    forward.append(tensor("output/reduce_scatter", "forward"))
+    backward.insert(0, tensor("output_gradient/all_gather", "backward"))
+    recompute.insert(0, tensor("input/all_gather", "recompute"))
+    backward.append(tensor("input_gradient/reduce_scatter", "backward"))
+    return (
+        in_sequence(block.name, "forward", forward),
+        in_sequence(
+            block.name,
+            "backward",
+            [in_sequence("recompute", "recompute", recompute), in_sequence("gradient", "backward", backward)],
+        ),
+    )
+
+
+def _exposed(part: Part, share: float) -> Part:
+    """Only a share of its time shows; its bytes all move."""
+    return replace(part, expected_s=part.expected_s * share)
+
+
+def _projects_to_stream(operation: Operation) -> bool:
+    return isinstance(operation, Matmul) and operation.output.axes == ("embed",)
+
+
+def _only_feeds_stream(operation: Operation, block: Block) -> bool:
+    """Whether an operation of the last block ends in the layer's output, which no backward step asks for.
+
+    A post-norm asks for its input; and so the whole branch is recomputed where there is one.
+    """
+    if any(other.path.endswith("post_norm") for other in block.operations):
+        return operation.path == "residual"
+    ends = isinstance(operation, Dispatch | Elementwise) and operation.path.split("/")[-1] in _FEEDS_STREAM_ONLY
+    return ends or _projects_to_stream(operation)
+
+
+def _weight_gathers(layer: Layer, *, setting: TrainingSetting, columns: PlanColumns) -> Iterator[Part]:
+    """FSDP's gathers of one layer: dense weights over one group, expert weights over another."""
+    operations = [operation for block in layer.blocks for operation in block.operations]
+    experts = [operation for operation in operations if isinstance(operation, ExpertMatmul)]
+    dense = [operation for operation in operations if not isinstance(operation, ExpertMatmul)]
+    for group, members in (("weights", dense), ("expert_weights", experts)):
+        if members:
+            needed = gathered_bytes(members, columns=columns, element_bytes=setting.compute_bytes)
+            transfer = gather(columns.links[group], needed)
+            yield transfer_part(f"{group}/all_gather", "forward", group, transfer, setting=setting)
+
+
+def _offloaded_bytes(
+    layer: Layer, rows: Number, embed_dim: int, setting: TrainingSetting, columns: PlanColumns
+) -> Number:
+    """Bytes that travel to the host in the forward pass of one layer, and back in its backward pass."""
+    moved = columns.offloaded.get(LAYER_INPUT, 0.0) * embed_dim
+    for activation in named_activations(layer):
+        moved = moved + columns.offloaded.get(activation.name, 0.0) * activation.size
+    return moved * rows * setting.activation_bytes / columns.tensor

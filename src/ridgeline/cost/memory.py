@@ -1,0 +1,201 @@
+"""Memory of one device at the peak of a training step.
+
+    peak = parameters + optimizer state + gradients + saved activations
+         + the larger of: one layer's backward pass (recomputed intermediates, two gradients of the widest, its
+           gathered weights and the unreduced gradient of the largest), or the head's (logits, its weights)
+
+The two working sets do not coexist: the head runs when no layer is in its backward pass. Weights are gathered
+one by one and freed after use, so that those in use and those fetched ahead are a layer's worth together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from ridgeline.cost.columns import (
+    PlanColumns,
+    TrainingSetting,
+    activation_shards,
+    tokens_per_microbatch,
+    weight_shards,
+)
+from ridgeline.cost.layer import gathered_bytes, named_activations
+from ridgeline.cost.training import embed_dim, layers_of_stage, local_elements, step_weights
+from ridgeline.cost.work import Number, larger, smaller
+from ridgeline.job.job import BYTES_OF
+from ridgeline.job.remat import LAYER_INPUT
+from ridgeline.model.operations import Elementwise, Matmul
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ridgeline.model.operations import Layer
+
+LOGITS_BYTES = BYTES_OF["bf16"]
+"""Bytes of one logit at the head's peak: the bf16 output of the matmul, once; the f32 cast is fused into the
+loss and the gradient takes its place. Measured: MaxText's Qwen3-8B on v6e needs 2.32 GiB more for each further
+sequence of 8192 tokens whose other activations are offloaded; 8192 · 151936 · 2 bytes are 2.32 GiB.
+Source: memory boundaries of tpu_performance_autoresearch_wiki@6dbda52d (2026-06-05)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryColumns:
+    """Bytes by part, per device; `host_bytes` too.
+
+    Attributes:
+        parts: Name to bytes; they add up to the peak.
+        host_bytes: Offloaded, per device.
+    """
+
+    parts: Mapping[str, Number]
+    host_bytes: Number
+
+    @property
+    def total_bytes(self) -> Number:
+        """The peak."""
+        total: Number = 0.0
+        for part in self.parts.values():
+            total = total + part
+        return total
+
+
+def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryColumns:
+    """Peak memory of a step, by part."""
+    rows = tokens_per_microbatch(setting, columns)
+    elements = local_elements(setting, columns)
+    optimizer = setting.optimizer
+    moments = elements * (BYTES_OF[optimizer.mu_dtype] + BYTES_OF[optimizer.nu_dtype])
+    on_device = 1.0 if optimizer.state == "device" else 0.0
+    gradient_bytes = elements * BYTES_OF[setting.dtypes.gradients]
+    layer_set, head_set = _layer_working_bytes(setting, columns, rows), _head_working_bytes(setting, columns, rows)
+    saved, offloaded = _kept_bytes(setting, columns, rows)
+    return MemoryColumns(
+        parts={
+            "parameters": elements * BYTES_OF[setting.dtypes.weights],
+            "optimizer": moments * on_device,
+            "gradients": gradient_bytes,
+            "gradient_accumulator": gradient_bytes * smaller(columns.accumulation - 1.0, 1.0),
+            "saved_activations": saved,
+            "layer_working_set": layer_set,
+            "head_working_set": larger(head_set - layer_set, 0.0),
+        },
+        host_bytes=offloaded + moments * (1.0 - on_device),
+    )
+
+
+def microbatches_in_flight(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Microbatches whose activations a stage holds at once.
+
+    All of them on TPU, where JAX differentiates through the whole pipeline loop; as many as there are
+    stages on GPU, where 1F1B schedules interleave (Narayanan et al., arXiv:2104.04473, section 2.2).
+    """
+    if setting.hardware.chip.vendor == "google":
+        return columns.microbatches
+    return smaller(columns.microbatches, columns.stages)
+
+
+def _kept_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> tuple[Number, Number]:
+    """What forward keeps for backward on the device, and on the host."""
+    device: Number = 0.0
+    host: Number = 0.0
+    stream = embed_dim(setting.tree)
+    for layer in setting.tree.layers:
+        on_host = columns.offloaded.get(LAYER_INPUT, 0.0) * stream
+        on_device = columns.saved.get(LAYER_INPUT, 0.0) * stream
+        for activation in named_activations(layer):
+            width = activation.size / activation_shards(activation, columns) * columns.tensor
+            on_host = on_host + columns.offloaded.get(activation.name, 0.0) * width
+            on_device = on_device + smaller(columns.saved.get(activation.name, 0.0) + columns.saved["*"], 1.0) * width
+        on_device = on_device + columns.saved["*"] * _unnamed_elements(layer)
+        device = device + on_device * layer.count
+        host = host + on_host * layer.count
+    in_flight = rows * microbatches_in_flight(setting, columns) * layers_of_stage(setting, columns)
+    factor = in_flight * setting.activation_bytes / columns.tensor
+    return device * factor, host * factor
+
+
+def _unnamed_elements(layer: Layer) -> float:
+    """Outputs of elementwise passes, per token: what only a policy that recomputes nothing keeps."""
+    return sum(
+        operation.write_elements
+        for block in layer.blocks
+        for operation in block.operations
+        if isinstance(operation, Elementwise) and not operation.name
+    )
+
+
+def _layer_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Number:
+    """The hungriest layer's backward pass."""
+    worst: Number = 0.0
+    for layer in setting.tree.layers:
+        operations = [operation for block in layer.blocks for operation in block.operations]
+        weights = gathered_bytes(operations, columns=columns, element_bytes=setting.compute_bytes)
+        matrices = [gathered_bytes([op], columns=columns, element_bytes=setting.compute_bytes) for op in operations]
+        unreduced = (weights + reduce(larger, matrices)) * _is_gathered(columns)
+        intermediates: Number = 0.0
+        for activation in named_activations(layer):
+            kept = smaller(columns.saved.get(activation.name, 0.0) + columns.saved["*"], 1.0)
+            size = activation.size / activation_shards(activation, columns)
+            intermediates = intermediates + size * (1.0 - kept)
+        widest = max((activation.size for activation in named_activations(layer)), default=0.0)
+        gradients = 2 * widest / columns.tensor
+        worst = larger(worst, (intermediates + gradients) * rows * setting.activation_bytes + unreduced)
+    return worst
+
+
+def _head_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Number:
+    """Logits, and the gathered table with its unreduced gradient."""
+    weights = gathered_bytes([_unembedding(setting)], columns=columns, element_bytes=setting.compute_bytes)
+    return _logits_bytes(setting, columns, rows) + 2 * weights * _is_gathered(columns)
+
+
+def _logits_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Number:
+    """Logits of one chunk of the tokens."""
+    vocab = _unembedding(setting).weight.size // embed_dim(setting.tree)
+    return rows / columns.stages / setting.vocab_tiling * vocab / columns.tensor * LOGITS_BYTES
+
+
+def _unembedding(setting: TrainingSetting) -> Matmul:
+    return next(operation for operation in reversed(setting.tree.head.operations) if isinstance(operation, Matmul))
+
+
+def _is_gathered(columns: PlanColumns) -> Number:
+    """1 where weights are stored sharded and so exist twice while they are used."""
+    return smaller(columns.links["weights"].size - 1.0, 1.0)
+
+
+def largest_tensors(setting: TrainingSetting, columns: PlanColumns, *, count: int = 5) -> tuple[tuple[str, float], ...]:
+    """The largest single tensors of one plan, largest first: (name, bytes).
+
+    Args:
+        setting: The setting.
+        columns: One plan (scalar columns).
+        count: How many.
+    """
+    found = [*_kept_tensors(setting, columns), *_weights_and_moments(setting, columns)]
+    found.append(("head/logits", _logits_bytes(setting, columns, tokens_per_microbatch(setting, columns))))
+    sized = [(name, float(size_bytes)) for name, size_bytes in found]
+    return tuple(sorted((item for item in sized if item[1] > 0), key=lambda item: -item[1])[:count])
+
+
+def _kept_tensors(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tuple[str, Number]]:
+    """What each group of layers keeps on the device, stacked over its layers."""
+    layers = layers_of_stage(setting, columns) * microbatches_in_flight(setting, columns)
+    per_element = tokens_per_microbatch(setting, columns) * layers * setting.activation_bytes / columns.tensor
+    for layer in setting.tree.layers:
+        stream = columns.saved.get(LAYER_INPUT, 0.0) * embed_dim(setting.tree)
+        yield f"{layer.name}/{LAYER_INPUT}", stream * per_element * layer.count
+        for activation in named_activations(layer):
+            kept = columns.saved.get(activation.name, 0.0) * activation.size
+            yield f"{layer.name}/{activation.name} (kept)", kept * per_element * layer.count
+
+
+def _weights_and_moments(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tuple[str, Number]]:
+    """Each weight with its optimizer state, stacked over its layers."""
+    share, optimizer = layers_of_stage(setting, columns), setting.optimizer
+    each = BYTES_OF[setting.dtypes.weights] + BYTES_OF[optimizer.mu_dtype] + BYTES_OF[optimizer.nu_dtype]
+    for tensor, count, outside in step_weights(setting.tree):
+        elements = tensor.size * count * (1.0 if outside else share) / weight_shards(tensor, columns)
+        yield f"{tensor.name} (weight and moments)", elements * each

@@ -1,0 +1,231 @@
+"""Where logical mesh axes lie on physical wiring, and what that makes of each group of devices.
+
+A logical axis must map onto physical axes: whole ones where sizes match, else a factor of one (its inner
+part a line of neighbours, its outer part a ring of every k-th device whose k rings share the links). The
+chattiest axis is placed first, on the fastest wiring left: the core-on-chip pair, then the most links.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+from math import gcd, prod
+from typing import TYPE_CHECKING
+
+from ridgeline.cost.collectives import (
+    Link,
+    gather_load,
+    line_exchange_load,
+    line_latency_s,
+    ring_exchange_load,
+    ring_latency_s,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ridgeline.hardware.slice import PhysicalAxis, Slice
+
+CHATTIEST_FIRST = ("tp", "tp_sequence", "ep", "cp", "fsdp", "fsdp_transpose", "dp", "pp")
+"""Order of placement: tensor parallelism speaks several times a layer, pipelines once a microbatch."""
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "tensor": ("tp", "tp_sequence"),
+    "context": ("cp",),
+    "expert": ("ep",),
+    "weights": ("fsdp", "fsdp_transpose", "cp", "ep", "dcn_fsdp"),
+    "expert_weights": ("fsdp", "fsdp_transpose", "cp", "dcn_fsdp"),
+    "data": ("dp", "dcn_dp"),
+    "stage": ("pp", "dcn_pp"),
+}
+"""Logical axes over which one collective runs: dense weights are gathered over fsdp, fsdp_transpose, cp and ep
+(MaxText shards `embed` over all four), expert weights over all but ep, gradients are summed over dp."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """A factor of a physical axis, given to one logical axis.
+
+    Attributes:
+        axis: The physical axis.
+        size: Devices along the piece.
+        stride: Distance between neighbours of the piece, in devices of the axis.
+    """
+
+    axis: PhysicalAxis
+    size: int
+    stride: int = 1
+
+    @property
+    def wraps(self) -> bool:
+        """Whether the piece closes into a ring: the whole of a ring, or every k-th device of one."""
+        return self.axis.wiring == "ring" and self.size * self.stride == self.axis.size and self.size > 1
+
+    @property
+    def links(self) -> float:
+        """Links a device of the piece receives over at once; rings that share a link count for a part each."""
+        return (2 if self.wraps else 1) / self.stride
+
+
+def place(degrees: Mapping[str, int], axes: Sequence[PhysicalAxis]) -> dict[str, tuple[Piece, ...]] | None:
+    """Pieces under each logical axis of degree above 1; None when a degree does not divide what is left."""
+    left = [Piece(axis=axis, size=axis.size) for axis in axes if axis.size > 1]
+    placed: dict[str, tuple[Piece, ...]] = {}
+    for logical in CHATTIEST_FIRST:
+        degree = degrees.get(logical, 1)
+        if degree == 1:
+            continue
+        taken = _whole_pieces(degree, left) or _factors(degree, left)
+        if taken is None:
+            return None
+        placed[logical] = taken
+        left = _remainder(left, taken)
+    return placed
+
+
+def describe(pieces: Iterable[Piece]) -> str:
+    """The pieces as text: `x4 y4 core2`, a factor of an axis as `x4/16`."""
+    return " ".join(
+        f"{piece.axis.name}{piece.size}" + ("" if piece.size == piece.axis.size else f"/{piece.axis.size}")
+        for piece in pieces
+    )
+
+
+def links_of(placed: Mapping[str, tuple[Piece, ...]], degrees: Mapping[str, int], hardware: Slice) -> dict[str, Link]:
+    """The `Link` of every group of `GROUPS` under a placement."""
+    return {
+        group: _link(
+            pieces=_merged(piece for logical in members for piece in placed.get(logical, ())),
+            slices=prod(degrees.get(logical, 1) for logical in members if logical.startswith("dcn_")),
+            hardware=hardware,
+        )
+        for group, members in GROUPS.items()
+    }
+
+
+def link_rate_bytes_per_s(hardware: Slice) -> float:
+    """The rate loads of fast links refer to: one ICI link one way, or one GPU's NVLink; infinite for one device."""
+    chip = hardware.chip
+    if chip.torus is not None:
+        return chip.torus.link_bytes_per_s
+    return float("inf") if chip.switch is None else chip.switch.bytes_per_s
+
+
+def _whole_pieces(degree: int, left: Sequence[Piece]) -> tuple[Piece, ...] | None:
+    """The fastest subset of the pieces left whose sizes multiply to the degree exactly."""
+    fitting = [
+        subset
+        for count in range(1, len(left) + 1)
+        for subset in combinations(left, count)
+        if prod(piece.size for piece in subset) == degree
+    ]
+    return max(fitting, key=_speed, default=None)
+
+
+def _speed(pieces: Sequence[Piece]) -> tuple[bool, float]:
+    """Core-on-chip or switched wiring first, then the most link bandwidth."""
+    fast = any(piece.axis.name in {"core", "nvlink"} for piece in pieces)
+    return fast, sum(piece.links * piece.axis.bytes_per_s for piece in pieces)
+
+
+def _factors(degree: int, left: Sequence[Piece]) -> tuple[Piece, ...] | None:
+    """Factors peeled off the pieces left, fastest wiring and largest factor first."""
+    taken: list[Piece] = []
+    for piece in sorted(left, key=lambda p: (p.axis.name not in {"core", "nvlink"}, -gcd(degree, p.size))):
+        factor = gcd(degree, piece.size)
+        if factor > 1:
+            taken.append(Piece(axis=piece.axis, size=factor, stride=piece.stride))
+            degree //= factor
+    return tuple(taken) if degree == 1 else None
+
+
+def _remainder(left: Sequence[Piece], taken: Sequence[Piece]) -> list[Piece]:
+    """What is left of each piece: the outer factor, whose neighbours lie a taken piece apart."""
+    size_of = {piece.axis.name: piece.size for piece in taken}
+    shrunk = [
+        Piece(
+            axis=piece.axis,
+            size=piece.size // size_of.get(piece.axis.name, 1),
+            stride=piece.stride * size_of.get(piece.axis.name, 1),
+        )
+        for piece in left
+    ]
+    return [piece for piece in shrunk if piece.size > 1]
+
+
+def _merged(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    """Pieces of the same physical axis joined: the group runs over both factors at once."""
+    merged: dict[str, Piece] = {}
+    for piece in pieces:
+        before = merged.get(piece.axis.name)
+        merged[piece.axis.name] = (
+            piece
+            if before is None
+            else Piece(axis=piece.axis, size=before.size * piece.size, stride=min(before.stride, piece.stride))
+        )
+    return tuple(merged.values())
+
+
+def _link(*, pieces: tuple[Piece, ...], slices: int, hardware: Slice) -> Link:
+    """Loads of a group: torus, core pair and NVLink make the fast stage, GPU network and DCN the slow one."""
+    torus = [piece for piece in pieces if piece.axis.wiring != "switch" and piece.axis.name != "core"]
+    core = prod(piece.size for piece in pieces if piece.axis.name == "core")
+    nvlink = prod(piece.size for piece in pieces if piece.axis.name == "nvlink")
+    boxes = prod(piece.size for piece in pieces if piece.axis.name == "network")
+    fast, slow = prod(piece.size for piece in torus) * core * nvlink, boxes * slices
+    if fast * slow == 1:
+        return Link()
+    sharers = hardware.chip.devices_per_chip
+    core_load = _core_load(hardware)
+    crossing = (slow - 1) / slow * (sharers if slices > 1 else 1)
+    return Link(
+        size=float(fast * slow),
+        gather_load=max(
+            _torus_gather_load(torus, sharers=sharers / core), (core - 1) / core * core_load, (nvlink - 1) / nvlink
+        ),
+        exchange_load=max(
+            _torus_exchange_load(torus, sharers=sharers), (core - 1) / core * core_load, (nvlink - 1) / nvlink
+        ),
+        permute_load=max([piece.stride * sharers for piece in torus] + [core_load if core > 1 else 0.0])
+        if nvlink == 1
+        else 1.0,
+        network_gather_load=crossing / fast,
+        network_exchange_load=crossing,
+        network_permute_load=float(sharers if slices > 1 else 1) if slow > 1 else 0.0,
+        latency_s=_latency_s(pieces, hardware=hardware, slices=slices),
+    )
+
+
+def _torus_gather_load(torus: Sequence[Piece], *, sharers: float) -> float:
+    """All rings carry a gather at once; devices of a chip that gather different arrays share the links."""
+    if not torus:
+        return 0.0
+    return float(gather_load(N=prod(piece.size for piece in torus), n=sum(piece.links for piece in torus))) * sharers
+
+
+def _torus_exchange_load(torus: Sequence[Piece], *, sharers: int) -> float:
+    """Each axis carries its share of every route; the longest axis is the busiest."""
+    loads = [
+        float(ring_exchange_load(N=piece.size) if piece.wraps else line_exchange_load(N=piece.size)) * piece.stride
+        for piece in torus
+    ]
+    return max(loads, default=0.0) * sharers
+
+
+def _core_load(hardware: Slice) -> float:
+    """One byte between the devices of a chip, in bytes of the reference link."""
+    torus = hardware.chip.torus
+    if torus is None or torus.core_link_bytes_per_s is None:
+        return 1.0
+    return torus.link_bytes_per_s / torus.core_link_bytes_per_s
+
+
+def _latency_s(pieces: Sequence[Piece], *, hardware: Slice, slices: int) -> float:
+    """Hops along every torus piece, one step through every switch."""
+    total = sum(
+        piece.axis.latency_s
+        if piece.axis.wiring == "switch"
+        else (ring_latency_s if piece.wraps else line_latency_s)(N=piece.size, hop_s=piece.axis.latency_s)
+        for piece in pieces
+    )
+    return float(total) + (hardware.chip.network_latency_s if slices > 1 else 0.0)

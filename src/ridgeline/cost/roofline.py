@@ -1,0 +1,85 @@
+"""How long an operation takes: as long as the slower of its arithmetic and its memory traffic.
+
+C  peak FLOP/s     W  memory bandwidth, bytes/s     B, D, F  rows, contracted and output width
+T  queries         S  keys a query sees             N, H     query heads, head width
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ridgeline.cost.work import Number
+    from ridgeline.model.operations import Span
+
+ATTENTION_BACKWARD_FACTOR = 2.5
+"""FLOPs of a fused attention backward over its forward: five matmuls (scores again, and four gradients) to two.
+Source: Dao, FlashAttention-2, arXiv:2307.08691, section 4.1."""
+
+ATTENTION_BACKWARD_LEAST = 2.0
+"""FLOPs that any attention backward needs, over the forward's: four gradient matmuls to two. For bounds."""
+
+
+def matmul_flops(*, B: Number, D: Number, F: Number) -> Number:
+    """FLOPs of x[B, D] @ W[D, F]: 2·B·D·F.
+
+    Source: Scaling Book, ch. 1.
+
+    >>> matmul_flops(B=2, D=3, F=5)
+    60
+    """
+    return 2 * B * D * F
+
+
+def matmul_bytes(*, B: Number, D: Number, F: Number, b_a: float, b_w: float) -> Number:
+    """Bytes moved by x[B, D] @ W[D, F], each array once: b_a·B·D + b_w·D·F + b_a·B·F.
+
+    Source: Scaling Book, ch. 1.
+
+    >>> matmul_bytes(B=1, D=2, F=3, b_a=2.0, b_w=1.0)
+    16.0
+    """
+    return b_a * B * D + b_w * D * F + b_a * B * F
+
+
+def attention_flops(*, T: Number, S: Number, N: Number, H: Number) -> Number:
+    """FLOPs of scores and values for T queries that see S keys each: 4·T·S·N·H, H the mean of both widths.
+
+    Source: Scaling Book, ch. 4.
+
+    >>> attention_flops(T=1, S=2, N=3, H=4)
+    96
+    """
+    return 4 * T * S * N * H
+
+
+def visited_keys(span: Span, *, visible_keys: float, block_keys: float) -> float:
+    """Keys' worth of time that a blocked kernel spends on a query, on average.
+
+    The visible ones and, at each edge of the mask, half a block that is masked out: causal and chunked have
+    one edge, sliding two, full none. `block_keys` also holds what starting a row of blocks costs, so the sum may
+    exceed S. Source: docs/calibration.md.
+
+    >>> from ridgeline.model.operations import Span
+    >>> visited_keys(Span(kind="causal"), visible_keys=4096.0, block_keys=2048)
+    5120.0
+    """
+    edges = {"causal": 1, "chunked": 1, "sliding": 2, "full": 0}[span.kind]
+    return visible_keys + edges * block_keys / 2
+
+
+def attained_s(*, flops: Number, C_flops_per_s: float, traffic_bytes: Number, W_bytes_per_s: float) -> Number:
+    """The roofline with a round knee: ((FLOPs/C)^p + (bytes/W)^p)^(1/p), p = 1.5.
+
+    A sharp knee, max(FLOPs/C, bytes/W), is the limit of large p and the bound of the Scaling Book, ch. 1. Real
+    matmuls hide the smaller time only in part. p is measured: cubes of 1024, 2048, 4096 and 16384 on TPU7x take
+    6.1, 25.3, 153.9 and 9259 us; p = 1.5 gives 5.1, 23.1, 155.1 and 9278, a sharp knee 4.0, 19.8, 145.5 and 9200.
+    Source: tpu-recipes 9e2e1db, microbenchmarks/ironwood/README.md (2026-05-27).
+
+    >>> attained_s(flops=10.0, C_flops_per_s=10.0, traffic_bytes=3.0, W_bytes_per_s=3.0) ** 1.5  # 1 s each
+    2.0
+    """
+    arithmetic_s, traffic_s = flops / C_flops_per_s, traffic_bytes / W_bytes_per_s
+    return np.cbrt(arithmetic_s * np.sqrt(arithmetic_s) + traffic_s * np.sqrt(traffic_s)) ** 2

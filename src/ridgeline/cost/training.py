@@ -1,0 +1,214 @@
+"""A whole training step: its tree of parts, its lower bound, its estimate.
+
+    step = embedding + forward + backward + head + pipeline + optimizer + overhead
+
+`forward` and `backward` repeat the layers of the busiest stage for every microbatch; gradients that several
+replicas share are summed behind the last microbatch's backward pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ridgeline.cost.collectives import gather, permute, reduce
+from ridgeline.cost.columns import TENSOR_AXES, PlanColumns, TrainingSetting, tokens_per_microbatch, weight_shards
+from ridgeline.cost.layer import gathered_bytes, host_part, layer_cost
+from ridgeline.cost.operation import operation_cost, transfer_part
+from ridgeline.cost.work import Number, Part, Work, in_sequence, larger, overlapped, scaled
+from ridgeline.job.job import BYTES_OF
+from ridgeline.model.operations import Lookup, Matmul, weights_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ridgeline.hardware.chip import Chip
+    from ridgeline.model.operations import Block, ModelTree, Tensor
+
+
+def training_step(setting: TrainingSetting, columns: PlanColumns) -> Part:
+    """The tree of one optimizer step; `expected_s` of its root is the estimate."""
+    rows = tokens_per_microbatch(setting, columns)
+    forward, backward = _layers(setting, columns, rows)
+    embedding = _embedding(setting, columns, rows)
+    head = _head(setting, columns, rows)
+    synced = overlapped(
+        "backward_and_gradient_sync",
+        "backward",
+        backward,
+        [_gradient_sync(setting, columns)],
+        hiding=replace(setting.hiding, overlap=setting.hiding.overlap / columns.microsteps),
+    )
+    return in_sequence(
+        "step",
+        "step",
+        [
+            embedding,
+            forward,
+            head,
+            synced,
+            _pipeline(setting, columns, rows, layers_s=forward.expected_s + backward.expected_s),
+            _optimizer(setting, columns),
+            Part(name="overhead", phase="step", resource="overhead", expected_s=setting.efficiency.step_overhead_s),
+        ],
+    )
+
+
+def roofline_s(work: Work, setting: TrainingSetting) -> Number:
+    """Lower bound of a step: the busiest resource at its published peak, everything else perfectly hidden.
+
+    max over { Σ FLOPs/peak of their dtype, HBM bytes/W, bytes over each group's links/W, network, host }
+    """
+    chip = setting.hardware.chip
+    arithmetic_s: Number = 0.0
+    bound_s: Number = 0.0
+    for resource, amount in work.amounts.items():
+        kind, _, which = resource.partition(".")
+        match kind:
+            case "flops":
+                arithmetic_s = arithmetic_s + amount / setting.peak_flops_per_s(which)
+            case "link":
+                bound_s = larger(bound_s, amount / setting.link_bytes_per_s)
+            case "network":
+                bound_s = larger(bound_s, amount / chip.network_bytes_per_s)
+            case "host":
+                bound_s = larger(bound_s, amount * chip.devices_per_chip / _published_host_rate_bytes_per_s(chip))
+            case _:
+                bound_s = larger(bound_s, amount / setting.hbm_bytes_per_s)
+    return larger(bound_s, arithmetic_s)
+
+
+def _published_host_rate_bytes_per_s(chip: Chip) -> float:
+    """The PCIe rate if it is more than an assumption; a bound that rests on one would not be a bound."""
+    known = chip.pcie_bytes_per_s is not None and chip.facts["pcie_bytes_per_s"].kind != "derived"
+    return chip.pcie_bytes_per_s if known and chip.pcie_bytes_per_s is not None else float("inf")
+
+
+def layers_of_stage(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Share of the layers that the busiest stage holds: ⌈L/stages⌉ / L."""
+    total = sum(layer.count for layer in setting.tree.layers)
+    return np.ceil(total / columns.stages) / total
+
+
+def step_weights(tree: ModelTree) -> Iterator[tuple[Tensor, int, bool]]:
+    """Every weight once, with how many layers have it and whether it lies outside the layers."""
+    seen: set[str] = set()
+    for block in (tree.embedding, tree.head):
+        for operation in block.operations:
+            for tensor in weights_of(operation):
+                if tensor.name not in seen:
+                    seen.add(tensor.name)
+                    yield tensor, 1, True
+    for layer in tree.layers:
+        for block in layer.blocks:
+            for operation in block.operations:
+                for tensor in weights_of(operation):
+                    yield tensor, layer.count, False
+
+
+def local_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Parameters that one device of the busiest stage stores."""
+    share = layers_of_stage(setting, columns)
+    total: Number = 0.0
+    for tensor, count, outside in step_weights(setting.tree):
+        total = total + tensor.size * count * (1.0 if outside else share) / weight_shards(tensor, columns)
+    return total
+
+
+def embed_dim(tree: ModelTree) -> int:
+    """Width of the residual stream."""
+    table = next(operation for operation in tree.embedding.operations if isinstance(operation, Lookup))
+    return table.width
+
+
+def _layers(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> tuple[Part, Part]:
+    forward: list[Part] = []
+    backward: list[Part] = []
+    share, width = layers_of_stage(setting, columns), embed_dim(setting.tree)
+    for layer in setting.tree.layers:
+        once_forward, once_backward = layer_cost(layer, rows=rows, embed_dim=width, setting=setting, columns=columns)
+        times = layer.count * share * columns.microsteps
+        forward.append(scaled(once_forward, times))
+        backward.insert(0, scaled(once_backward, times))
+    return in_sequence("forward", "forward", forward), in_sequence("backward", "backward", backward)
+
+
+def _embedding(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Part:
+    """Lookups, and the gather of a table whose width is sharded."""
+    return _outside("embedding", setting.tree.embedding, setting, columns, rows)
+
+
+def _head(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Part:
+    """Final norm, logits and loss; every stage takes its share of the tokens (MaxText shards them over `stage`)."""
+    return _outside("head", setting.tree.head, setting, columns, rows / columns.stages)
+
+
+def _outside(name: str, block: Block, setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Part:
+    """A block outside the layers: forward, recomputation of tiled logits, backward, its weights gathered behind."""
+    forward: list[Part] = []
+    backward: list[Part] = []
+    for operation in block.operations:
+        cost = operation_cost(operation, rows=rows, setting=setting, columns=columns)
+        forward.extend(cost.forward)
+        backward[:0] = cost.backward
+        if setting.vocab_tiling > 1 and isinstance(operation, Matmul):
+            backward.insert(0, in_sequence("recompute", "recompute", cost.forward))
+    needed = gathered_bytes(block.operations, columns=columns, element_bytes=setting.compute_bytes)
+    transfer = gather(columns.links["weights"], needed)
+    gathers = transfer_part("weights/all_gather", "forward", "weights", transfer, setting=setting)
+    scatters = transfer_part("weights/reduce_scatter", "backward", "weights", transfer, setting=setting)
+    return overlapped(
+        name,
+        "step",
+        in_sequence("compute", "step", [*forward, *backward], times=columns.microsteps),
+        [scaled(gathers, columns.microsteps), scaled(scatters, columns.microsteps)],
+        hiding=setting.hiding,
+    )
+
+
+def _gradient_sync(setting: TrainingSetting, columns: PlanColumns) -> Part:
+    """All-reduce of gradients over replicas (dp, and dp across slices), once a step, in the compute dtype."""
+    shared_bytes = local_elements(setting, columns) * setting.compute_bytes
+    transfer = reduce(columns.links["data"], shared_bytes)
+    return transfer_part("gradient/all_reduce", "backward", "data", transfer, setting=setting)
+
+
+def _pipeline(setting: TrainingSetting, columns: PlanColumns, rows: Number, *, layers_s: Number) -> Part:
+    """Bubble and hand-overs between stages.
+
+    bubble = (stages − 1)/(repeats · microbatches) of the layers' time. Source: Narayanan et al.,
+    arXiv:2104.04473, section 2.2; MaxText documents the same for its circular pipeline.
+    """
+    stages = columns.stages
+    bubble_s = (stages - 1) / (columns.repeats * columns.microbatches) * layers_s
+    width = embed_dim(setting.tree)
+    handed_bytes = rows * width * setting.activation_bytes / columns.degree(TENSOR_AXES)
+    transfer = permute(columns.links["stage"], handed_bytes)
+    hand_over = transfer_part("hand_over/permute", "step", "stage", transfer, setting=setting)
+    return in_sequence(
+        "pipeline",
+        "step",
+        [
+            Part(name="bubble", phase="step", resource="overhead", expected_s=bubble_s),
+            scaled(hand_over, 2 * columns.microsteps * columns.repeats),
+        ],
+    )
+
+
+def _optimizer(setting: TrainingSetting, columns: PlanColumns) -> Part:
+    """AdamW: reads weight, both moments and gradient, writes weight and moments; all of it memory traffic."""
+    optimizer, elements = setting.optimizer, local_elements(setting, columns)
+    moments = 2 * (BYTES_OF[optimizer.mu_dtype] + BYTES_OF[optimizer.nu_dtype])
+    per_element = 2 * BYTES_OF[setting.dtypes.weights] + BYTES_OF[setting.dtypes.gradients] + moments
+    traffic = elements * per_element
+    update = Part(
+        name="update",
+        phase="optimizer",
+        resource="hbm",
+        expected_s=traffic / (setting.hbm_bytes_per_s * setting.efficiency.hbm),
+        work=Work(amounts={"hbm": traffic}),
+    )
+    on_host = elements * moments if optimizer.state == "host" else elements * 0.0
+    return in_sequence("optimizer", "optimizer", [update, host_part("state/transfer", "optimizer", on_host, setting)])

@@ -1,0 +1,63 @@
+"""What an estimate rests on, in words; shown with every answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ridgeline.units import format_fraction, format_rate_bytes_per_s
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ridgeline.cost.columns import TrainingSetting
+    from ridgeline.job.job import Job
+    from ridgeline.search.answer import PlanEstimate
+
+
+def assumptions(job: Job, setting: TrainingSetting, best: PlanEstimate) -> tuple[str, ...]:
+    """Assumptions of one answer, most consequential first."""
+    return tuple(_assumptions(job, setting, best))
+
+
+def _assumptions(job: Job, setting: TrainingSetting, best: PlanEstimate) -> Iterator[str]:
+    chip, efficiency = job.hardware.chip, setting.efficiency
+    yield (
+        f"efficiencies of {chip.name}: matmul {format_fraction(efficiency.matmul[setting.dtypes.compute])} of peak, "
+        f"links {format_fraction(efficiency.link)}, HBM {format_fraction(efficiency.hbm)}; "
+        f"weight gathers hide behind {format_fraction(efficiency.overlap)} of compute"
+    )
+    yield f"interval: the estimate divided and multiplied by {1 + efficiency.spread:g}, a prior until runs are compared"
+    if "derived" in {fact.kind for fact in (efficiency.facts[key] for key in ("matmul.bf16", "link"))}:
+        yield f"some efficiencies of {chip.name} are borrowed from its nearest measured relative"
+    dtypes = setting.dtypes
+    yield f"weights {dtypes.weights}, gathered and reduced in {dtypes.compute}, gradients kept in {dtypes.gradients}"
+    yield from _host(job)
+    if best.plan.gradient_accumulation > 1 and "data" in best.plan.mesh:
+        yield "gradients of replicas are summed once a step, after the last micro-step"
+    if setting.moe_imbalance == 1.0 and any(
+        "moe" in block.name for layer in setting.tree.layers for block in layer.blocks
+    ):
+        yield "experts receive equal shares of the tokens"
+    if job.plan.quantization is not None:
+        yield from _quantization(job, setting)
+    yield from job.model.notes
+    if job.model.mtp_layers:
+        yield f"{job.model.mtp_layers} multi-token-prediction layer(s) are left out"
+
+
+def _host(job: Job) -> Iterator[str]:
+    """What is known of the way to the host."""
+    chip = job.hardware.chip
+    if chip.pcie_bytes_per_s is None:
+        yield f"offloading policies were not searched: the PCIe rate of {chip.name} is not public"
+    elif chip.facts["pcie_bytes_per_s"].kind == "derived":
+        yield f"the PCIe rate of {chip.name} is not public: {format_rate_bytes_per_s(chip.pcie_bytes_per_s)} is assumed"
+
+
+def _quantization(job: Job, setting: TrainingSetting) -> Iterator[str]:
+    recipe, chip = job.plan.quantization, job.hardware.chip
+    if recipe is None:
+        return
+    if recipe.kind not in chip.peak_flops_per_s:
+        yield f"{chip.name} has no faster {recipe.kind} matmul: {recipe.kind} runs at the {setting.dtypes.compute} rate"
+    yield f"{recipe.kind} speeds up the layers' matmuls only; bytes of gathers and saved activations stay in bf16"

@@ -1,0 +1,149 @@
+"""Which plan to recommend, which rivals to show, and what makes each of them slower."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ridgeline.cost.causes import time_by_cause
+from ridgeline.search.answer import Rejected
+from ridgeline.search.estimate import TIGHT
+from ridgeline.units import format_bytes, format_fraction, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from ridgeline.search.answer import PlanEstimate
+    from ridgeline.search.plans import PlanTable
+
+MOST_ALTERNATIVES = 5
+"""Rivals shown."""
+
+SIMPLICITY: Mapping[str, float] = {"pp": 1.5, "dcn_pp": 1.5, "dcn_fsdp": 1.5}
+"""What a parallel axis counts when ties go to the simplest plan; 1 if not named.
+
+Pipelines need microbatches and a schedule, and fsdp across slices puts the slow network on every layer's path:
+both are taken up after their alternatives, as TPU practice has it."""
+
+MOST_CAUSES = 2
+"""Causes named for each rival."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What every row of a search costs.
+
+    Attributes:
+        expected_s: Step time.
+        total_bytes: Peak memory of a device.
+        host_bytes: Offloaded, per device.
+    """
+
+    expected_s: NDArray[np.float64]
+    total_bytes: NDArray[np.float64]
+    host_bytes: NDArray[np.float64]
+
+
+def fitting_rows(costs: Costs, *, usable_bytes: float, host_usable_bytes: float | None) -> NDArray[np.bool_]:
+    """Rows that fit outside the tight band; if there are none, those inside the limit at all."""
+    roomy = costs.total_bytes <= (1 - TIGHT) * usable_bytes
+    room_on_host = True if host_usable_bytes is None else costs.host_bytes <= host_usable_bytes
+    known = np.isfinite(costs.expected_s) & room_on_host
+    if bool((roomy & known).any()):
+        return roomy & known
+    return (costs.total_bytes <= usable_bytes) & known
+
+
+def simplest_of_the_fastest(table: PlanTable, costs: Costs, fits: NDArray[np.bool_], *, tie_fraction: float) -> int:
+    """The recommended row: of the plans as fast as the estimate can tell, the one with the fewest parallel axes.
+
+    Args:
+        table: The plans.
+        costs: Their costs.
+        fits: Rows to choose from; at least one.
+        tie_fraction: Relative difference of two estimates below which they are a tie.
+    """
+    expected_s = np.where(fits, costs.expected_s, np.inf)
+    tied = expected_s <= expected_s.min() * (1 + tie_fraction)
+    weights = [sum(SIMPLICITY.get(axis, 1.0) for axis in mesh.parallel_axes) for mesh in table.meshes]
+    axes = np.array(weights)[table.mesh]
+    fewest = np.where(tied, axes, np.inf).min()
+    return int(np.where(tied & (axes == fewest), expected_s, np.inf).argmin())
+
+
+def rivals(table: PlanTable, costs: Costs, fits: NDArray[np.bool_], best: int) -> list[int]:
+    """The fastest row of each other set of parallel axes; then of each other remat policy on the best's axes."""
+    order = np.argsort(np.where(fits, costs.expected_s, np.inf), kind="stable")
+    chosen_axes = _kind(_axes(table, best))
+    by_axes: dict[tuple[str, ...], int] = {}
+    by_policy: dict[str, int] = {}
+    for row in order[: int(fits.sum())].tolist():
+        axes, policy = _kind(_axes(table, row)), table.remat_of(row).policy
+        if axes != chosen_axes:
+            by_axes.setdefault(axes, row)
+        elif policy != table.remat_of(best).policy:
+            by_policy.setdefault(policy, row)
+    found = [*by_axes.values(), *by_policy.values()][:MOST_ALTERNATIVES]
+    return sorted(found, key=lambda row: costs.expected_s[row])
+
+
+def slower_because(rival: PlanEstimate, best: PlanEstimate) -> str:
+    """The largest causes that cost a rival more time than the best, in words."""
+    ours, theirs = time_by_cause(best.step.parts), time_by_cause(rival.step.parts)
+    more = {cause: theirs.get(cause, 0.0) - ours.get(cause, 0.0) for cause in {*ours, *theirs}}
+    gap_s = rival.step.expected_s - best.step.expected_s
+    if gap_s < 0:
+        faster = format_fraction(-gap_s / best.step.expected_s)
+        return f"{faster} faster on paper, less than the estimate resolves; {_extra(rival, best)}"
+    causes = sorted(more.items(), key=lambda item: -item[1])[:MOST_CAUSES]
+    named = [f"{cause} +{format_seconds(time_s)}" for cause, time_s in causes if time_s > gap_s * 0.05]
+    return ", ".join(named) or "nothing: it costs the same and is less simple"
+
+
+def unfit_families(table: PlanTable, costs: Costs, *, usable_bytes: float) -> Iterator[Rejected]:
+    """Sets of parallel axes of which no plan fits, with the least memory any of them needs; simplest first."""
+    least = np.full(len(table.meshes), np.inf)
+    np.minimum.at(least, table.mesh, costs.total_bytes)
+    plans = np.bincount(table.mesh, minlength=len(table.meshes))
+    needed: dict[tuple[str, ...], tuple[float, int]] = {}
+    for index, mesh in enumerate(table.meshes):
+        before, count = needed.get(mesh.parallel_axes, (np.inf, 0))
+        needed[mesh.parallel_axes] = min(before, float(least[index])), count + int(plans[index])
+    for axes, (needed_bytes, count) in sorted(needed.items(), key=lambda item: (len(item[0]), item[1])):
+        if needed_bytes > usable_bytes:
+            reason = f"needs at least {format_bytes(needed_bytes)} of {format_bytes(usable_bytes)} a device"
+            yield Rejected(family=_family(axes), reason=reason, plans=count)
+
+
+def refused_families(refused: Mapping[tuple[str, str], int]) -> Iterator[Rejected]:
+    """Degrees that no plan could have, with the rule they break."""
+    for (family, reason), times in refused.items():
+        yield Rejected(family=family, reason=reason, plans=times)
+
+
+def _axes(table: PlanTable, row: int) -> tuple[str, ...]:
+    return table.mesh_of(row).parallel_axes
+
+
+def _kind(axes: tuple[str, ...]) -> tuple[str, ...]:
+    """The axes with both kinds of tensor parallelism called one: they cost the same."""
+    return tuple("tp" if axis == "tp_sequence" else axis for axis in axes)
+
+
+def _family(axes: tuple[str, ...]) -> str:
+    if not axes:
+        return "no parallelism"
+    return f"{axes[0]} only" if len(axes) == 1 else " + ".join(axes)
+
+
+def _extra(rival: PlanEstimate, best: PlanEstimate) -> str:
+    """What a faster rival has that the simpler best does without."""
+    axes = [axis for axis in rival.plan.mesh if axis not in best.plan.mesh]
+    parts = [f"needs {' and '.join(axes)}"] if axes else []
+    if rival.plan.gradient_accumulation > best.plan.gradient_accumulation:
+        parts.append(f"{rival.plan.gradient_accumulation} micro-steps")
+    return ", ".join(parts) or "less simple"

@@ -1,0 +1,123 @@
+"""One plan in full: its tree, its memory, what binds it. The same cost functions, on one row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ridgeline.cost.causes import busy_s
+from ridgeline.cost.memory import largest_tensors, training_memory
+from ridgeline.cost.placement import describe
+from ridgeline.cost.training import roofline_s, training_step
+from ridgeline.model.flop_convention import CONVENTIONS, training_flops_per_token
+from ridgeline.search.answer import Bound, MemoryEstimate, Plan, PlanEstimate, StepEstimate, Verdict
+from ridgeline.units import format_fraction, format_seconds
+
+if TYPE_CHECKING:
+    from ridgeline.cost.columns import PlanColumns, TrainingSetting
+    from ridgeline.cost.work import Part
+    from ridgeline.job.job import Job
+    from ridgeline.search.plans import PlanTable
+
+TIGHT = 0.06
+"""Band around the limit in which the verdict is `tight`: what the memory estimate cannot resolve."""
+
+MFU_CONVENTION = "maxtext"
+"""How model FLOPs are counted for MFU (`model/flop_convention.py`); the denominator is the bf16 peak."""
+
+_RESOURCES: dict[str, tuple[Bound, str]] = {
+    "compute": ("compute", "matrix units"),
+    "hbm": ("hbm", "memory bandwidth"),
+    "ici": ("ici", "chip-to-chip links"),
+    "network": ("network", "the network between hosts"),
+    "host": ("host", "PCIe"),
+}
+
+
+def verdict(total_bytes: float, usable_bytes: float) -> Verdict:
+    """Whether a peak fits: `tight` within 6% of the limit, either way.
+
+    >>> [verdict(part, 100.0) for part in (90.0, 97.0, 110.0)]
+    ['fits', 'tight', 'does_not_fit']
+    """
+    ratio = total_bytes / usable_bytes
+    if ratio <= 1 - TIGHT:
+        return "fits"
+    return "tight" if ratio <= 1 + TIGHT else "does_not_fit"
+
+
+def estimate_row(job: Job, setting: TrainingSetting, table: PlanTable, index: int) -> PlanEstimate:
+    """The full estimate of one row of a search."""
+    columns = table.row(index)
+    step = step_estimate(setting, columns)
+    bound, reason = _bound(step.parts)
+    tokens = setting.global_batch * setting.seq_len
+    chips = job.hardware.num_chips
+    flops = tokens * training_flops_per_token(
+        setting.tree, seq_len=setting.seq_len, convention=CONVENTIONS[MFU_CONVENTION]
+    )
+    peak_flops_per_s = job.hardware.chip.peak_flops_per_s.get("bf16", setting.peak_flops_per_s("bf16"))
+    return PlanEstimate(
+        plan=_plan(job, table, index),
+        step=step,
+        memory=memory_estimate(setting, columns),
+        bound=bound,
+        bound_reason=reason,
+        mfu=flops / (step.expected_s * chips * peak_flops_per_s),
+        tokens_per_s_per_chip=tokens / step.expected_s / chips,
+    )
+
+
+def step_estimate(setting: TrainingSetting, columns: PlanColumns) -> StepEstimate:
+    """Time of one plan: bound, estimate, interval, tree."""
+    parts = training_step(setting, columns)
+    expected_s, least_s = float(parts.expected_s), float(roofline_s(parts.work, setting))
+    spread = setting.efficiency.spread
+    return StepEstimate(
+        roofline_s=least_s,
+        expected_s=expected_s,
+        low_s=max(least_s, expected_s / (1 + spread)),
+        high_s=expected_s * (1 + spread),
+        parts=parts,
+    )
+
+
+def memory_estimate(setting: TrainingSetting, columns: PlanColumns) -> MemoryEstimate:
+    """Memory of one plan."""
+    memory, chip = training_memory(setting, columns), setting.hardware.chip
+    total_bytes = float(memory.total_bytes)
+    devices_per_host = chip.chips_per_host * chip.devices_per_chip
+    return MemoryEstimate(
+        verdict=verdict(total_bytes, setting.usable_hbm_bytes),
+        total_bytes=total_bytes,
+        usable_bytes=setting.usable_hbm_bytes,
+        parts={name: float(part) for name, part in memory.parts.items()},
+        largest=largest_tensors(setting, columns),
+        host_bytes=float(memory.host_bytes) * devices_per_host,
+        host_usable_bytes=chip.host_ram_bytes,
+    )
+
+
+def _plan(job: Job, table: PlanTable, index: int) -> Plan:
+    mesh, plan = table.mesh_of(index), job.plan
+    return Plan(
+        mesh={axis: mesh.degrees[axis] for axis in mesh.parallel_axes},
+        placement={axis: describe(pieces) for axis, pieces in mesh.pieces.items()},
+        gradient_accumulation=int(table.accumulation[index]),
+        microbatches=int(table.microbatches[index]),
+        repeats=int(table.repeats[index]),
+        remat=table.remat_of(index),
+        dtypes=plan.dtypes,
+        quantization=plan.quantization,
+        optimizer=plan.optimizer,
+        vocab_tiling=plan.vocab_tiling,
+    )
+
+
+def _bound(parts: Part) -> tuple[Bound, str]:
+    """The resource that is busy longest, with how long."""
+    busy = {resource: time_s for resource, time_s in busy_s(parts).items() if resource in _RESOURCES}
+    resource = max(busy, key=lambda name: busy[name])
+    bound, what = _RESOURCES[resource]
+    expected_s = float(parts.expected_s)
+    share = format_fraction(busy[resource] / expected_s)
+    return bound, f"{what} are busy {format_seconds(busy[resource])} of {format_seconds(expected_s)} ({share})"

@@ -1,0 +1,175 @@
+"""Every legal plan as a row of columns: meshes crossed with micro-steps, pipelines and remat policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ridgeline.cost.collectives import Link
+from ridgeline.cost.columns import PlanColumns
+from ridgeline.cost.placement import GROUPS
+from ridgeline.job.job import BATCH_AXES, MESH_AXES, Remat
+from ridgeline.job.remat import CHECKPOINT_NAMES, KEPT_ON_DEVICE, OFFLOADED, keeps_unnamed, placements
+from ridgeline.search.meshes import divisors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from ridgeline.job.job import Job
+    from ridgeline.search.meshes import Mesh
+
+MOST_ACCUMULATION = 64
+"""Largest number of micro-steps that is searched; more can be pinned."""
+
+MICROBATCHES_PER_STAGE = (1, 2, 4, 8, 16)
+"""Microbatches that are searched, in multiples of the stages."""
+
+REPEATS = (1, 2, 4)
+"""Circular repeats that are searched."""
+
+_LINK_FIELDS = tuple(field.name for field in fields(Link))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTable:
+    """All plans of a search, a row each.
+
+    Attributes:
+        meshes: Distinct meshes.
+        remats: Distinct remat policies.
+        mesh: Index into `meshes`, by row.
+        remat: Index into `remats`, by row.
+        accumulation: Micro-steps, by row.
+        microbatches: Per pipeline pass, by row.
+        repeats: Circular repeats, by row.
+    """
+
+    meshes: tuple[Mesh, ...]
+    remats: tuple[Remat, ...]
+    mesh: NDArray[np.int64]
+    remat: NDArray[np.int64]
+    accumulation: NDArray[np.float64]
+    microbatches: NDArray[np.float64]
+    repeats: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self.mesh)
+
+    def mesh_of(self, index: int) -> Mesh:
+        """The mesh of a row."""
+        return self.meshes[int(self.mesh[index])]
+
+    def remat_of(self, index: int) -> Remat:
+        """The remat policy of a row."""
+        return self.remats[int(self.remat[index])]
+
+    def columns(self, rows: slice | NDArray[np.int64]) -> PlanColumns:
+        """The plans of some rows, as the cost functions take them."""
+        mesh, remat = self.mesh[rows], self.remat[rows]
+        degrees = np.array([[m.degrees[axis] for m in self.meshes] for axis in MESH_AXES], dtype=np.float64)
+        saved, offloaded = _kept_tables(self.remats)
+        return PlanColumns(
+            degrees={axis: degrees[i][mesh] for i, axis in enumerate(MESH_AXES)},
+            accumulation=self.accumulation[rows],
+            microbatches=self.microbatches[rows],
+            repeats=self.repeats[rows],
+            saved={name: column[remat] for name, column in saved.items()},
+            offloaded={name: column[remat] for name, column in offloaded.items()},
+            links={group: _link_columns([m.links[group] for m in self.meshes], mesh) for group in GROUPS},
+        )
+
+    def row(self, index: int) -> PlanColumns:
+        """One plan with scalar columns: what the explanation is computed from."""
+        mesh, remat = self.mesh_of(index), self.remat_of(index)
+        saved, offloaded = _kept_tables((remat,))
+        return PlanColumns(
+            degrees={axis: float(degree) for axis, degree in mesh.degrees.items()},
+            accumulation=float(self.accumulation[index]),
+            microbatches=float(self.microbatches[index]),
+            repeats=float(self.repeats[index]),
+            saved={name: float(column[0]) for name, column in saved.items()},
+            offloaded={name: float(column[0]) for name, column in offloaded.items()},
+            links=dict(mesh.links),
+        )
+
+
+def plan_table(job: Job, meshes: Sequence[Mesh], *, global_batch: int, layers: int) -> PlanTable:
+    """Every plan over some meshes, what the job pins held."""
+    remats = searched_remats(job)
+    feeds = [
+        (index, *feed)
+        for index, mesh in enumerate(meshes)
+        for feed in _feeds(job, mesh, global_batch=global_batch, layers=layers)
+    ]
+    table = np.array(feeds, dtype=np.float64).reshape(-1, 4)
+    count = len(remats)
+    repeated = np.repeat(table, count, axis=0)
+    return PlanTable(
+        meshes=tuple(meshes),
+        remats=remats,
+        mesh=repeated[:, 0].astype(np.int64),
+        remat=np.tile(np.arange(count), len(table)),
+        accumulation=repeated[:, 1],
+        microbatches=repeated[:, 2],
+        repeats=repeated[:, 3],
+    )
+
+
+def searched_remats(job: Job) -> tuple[Remat, ...]:
+    """The pinned policy, or every preset whose cost is known on this chip."""
+    if job.plan.remat is not None:
+        return (job.plan.remat,)
+    offloading = tuple(OFFLOADED) if job.hardware.chip.pcie_bytes_per_s is not None else ()
+    quantized = job.plan.quantization is not None
+    names = [name for name in (*KEPT_ON_DEVICE, *offloading) if quantized or "quantization" not in name]
+    return tuple(Remat(policy=name) for name in names)
+
+
+def _feeds(job: Job, mesh: Mesh, *, global_batch: int, layers: int) -> Iterator[tuple[int, int, int]]:
+    """(accumulation, microbatches, repeats) that a mesh can be fed with."""
+    degrees = mesh.degrees
+    ways = prod(degrees[axis] for axis in BATCH_AXES)
+    sequences, stages = global_batch // ways, degrees["pp"] * degrees["dcn_pp"]
+    pinned, pipeline = job.plan.gradient_accumulation, job.plan.pipeline
+    for accumulation in _accumulations(sequences, stages, pinned):
+        each = sequences // accumulation
+        if stages == 1:
+            yield accumulation, 1, 1
+            continue
+        wanted = [pipeline.microbatches] if pipeline.microbatches else [stages * k for k in MICROBATCHES_PER_STAGE]
+        for microbatches in (count for count in wanted if each % count == 0):
+            repeats = [pipeline.repeats] if pipeline.repeats else REPEATS
+            for times in (count for count in repeats if count == 1 or layers % (stages * count) == 0):
+                yield accumulation, microbatches, times
+
+
+def _accumulations(sequences: int, stages: int, pinned: int | None) -> tuple[int, ...]:
+    """Micro-steps: the pinned number, or every divisor up to a limit; a pipeline has its microbatches instead."""
+    if pinned is not None:
+        return (pinned,) if sequences % pinned == 0 else ()
+    if stages > 1:
+        return (1,)
+    return tuple(d for d in divisors(sequences) if d <= MOST_ACCUMULATION)
+
+
+def _kept_tables(
+    remats: Sequence[Remat],
+) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]]:
+    """For every checkpoint name, whether each policy keeps it on the device, and on the host."""
+    placed = [placements(remat) for remat in remats]
+
+    def where(place: str) -> dict[str, NDArray[np.float64]]:
+        return {name: np.array([float(p[name] == place) for p in placed]) for name in CHECKPOINT_NAMES}
+
+    everything = np.array([float(keeps_unnamed(remat)) for remat in remats])
+    return {**where("device"), "*": everything}, where("offload")
+
+
+def _link_columns(links: Sequence[Link], mesh: NDArray[np.int64]) -> Link:
+    return Link(**{name: np.array([getattr(link, name) for link in links])[mesh] for name in _LINK_FIELDS})

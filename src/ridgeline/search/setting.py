@@ -1,0 +1,44 @@
+"""From a job to what every plan of its search shares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ridgeline.cost.calibration import load_efficiency
+from ridgeline.cost.columns import TrainingSetting
+from ridgeline.cost.placement import link_rate_bytes_per_s
+from ridgeline.errors import InputError
+from ridgeline.model.tree import model_tree
+
+if TYPE_CHECKING:
+    from ridgeline.job.job import Job
+
+
+def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
+    """The setting of a job at one batch size.
+
+    Raises:
+        InputError: The chip has no peak for the compute dtype.
+    """
+    plan, chip = job.plan, job.hardware.chip
+    if plan.dtypes.compute not in chip.peak_flops_per_s:
+        raise InputError(
+            f"{chip.name} has no matmul peak in this dtype",
+            where="plan.dtypes.compute",
+            value=plan.dtypes.compute,
+            expected=f"one of {', '.join(chip.peak_flops_per_s)}",
+            fix="compute in bf16",
+        )
+    return TrainingSetting(
+        tree=model_tree(job.model),
+        hardware=job.hardware,
+        efficiency=load_efficiency(chip.name),
+        global_batch=global_batch,
+        seq_len=job.workload.seq_len,
+        dtypes=plan.dtypes,
+        quantization=plan.quantization,
+        optimizer=plan.optimizer,
+        vocab_tiling=plan.vocab_tiling,
+        moe_imbalance=plan.moe_imbalance,
+        link_bytes_per_s=link_rate_bytes_per_s(job.hardware),
+    )

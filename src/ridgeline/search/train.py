@@ -1,0 +1,220 @@
+"""`train`: the best way to train a model on a slice, its rivals, and why the others were refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from ridgeline.cost.memory import training_memory
+from ridgeline.cost.training import training_step
+from ridgeline.errors import InfeasibleError, InputError
+from ridgeline.search.answer import PlanEstimate, Rejected, RunEstimate, SearchStatistics, TrainAnswer
+from ridgeline.search.assumptions import assumptions
+from ridgeline.search.batch import batch_candidates
+from ridgeline.search.choice import (
+    Costs,
+    fitting_rows,
+    refused_families,
+    rivals,
+    simplest_of_the_fastest,
+    slower_because,
+    unfit_families,
+)
+from ridgeline.search.estimate import MFU_CONVENTION, estimate_row
+from ridgeline.search.meshes import legal_meshes, limits_of
+from ridgeline.search.plans import PlanTable, plan_table
+from ridgeline.search.setting import training_setting
+from ridgeline.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ridgeline.cost.columns import TrainingSetting
+    from ridgeline.hardware.chip import Price
+    from ridgeline.job.job import Job
+
+Progress: TypeAlias = Callable[[str, float], None]
+"""Called with what is being done and the fraction done."""
+
+BLOCK_ROWS = 16_384
+"""Plans costed at once: their columns stay in cache."""
+
+BATCH_TIE = 0.02
+"""Throughput that a larger batch must add to be chosen."""
+
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Searched:
+    """All plans at one batch size, costed."""
+
+    setting: TrainingSetting
+    table: PlanTable
+    costs: Costs
+    refused: Mapping[tuple[str, str], int]
+
+    @property
+    def fits(self) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+        """Rows to choose from."""
+        return fitting_rows(
+            self.costs,
+            usable_bytes=self.setting.usable_hbm_bytes,
+            host_usable_bytes=_host_share_bytes(self.setting),
+        )
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Of the fastest plan that fits; 0 when none does."""
+        fastest_s = float(np.where(self.fits, self.costs.expected_s, np.inf).min(initial=np.inf))
+        return self.setting.global_batch * self.setting.seq_len / fastest_s
+
+
+def train(job: Job, *, progress: Progress | None = None) -> TrainAnswer:
+    """The best plan for a job, five rivals, and the reasons for the rest.
+
+    Args:
+        job: The question; what its plan pins is held, the rest is searched.
+        progress: Told how far the search is.
+
+    Raises:
+        InputError: The pinned mesh or batch contradicts the model or the slice.
+        InfeasibleError: No legal plan fits in memory.
+    """
+    began_s = perf_counter()
+    searched = _best_batch(job, progress or _quiet)
+    fits = searched.fits
+    if not fits.any():
+        raise _nothing_fits(job, searched)
+    table, costs, setting = searched.table, searched.costs, searched.setting
+    best_row = simplest_of_the_fastest(table, costs, fits, tie_fraction=setting.efficiency.spread / 2)
+    best = estimate_row(job, setting, table, best_row)
+    alternatives = [estimate_row(job, setting, table, row) for row in rivals(table, costs, fits, best_row)]
+    return TrainAnswer(
+        job=job,
+        global_batch=setting.global_batch,
+        best=best,
+        alternatives=tuple(_with_reason(rival, best) for rival in alternatives),
+        rejected=_rejected(searched),
+        run=_run(job, setting.global_batch, best),
+        search=SearchStatistics(plans=len(table), seconds=perf_counter() - began_s, fitting=int(fits.sum())),
+        mfu_convention=MFU_CONVENTION,
+        assumptions=assumptions(job, setting, best),
+    )
+
+
+def cost_plans(setting: TrainingSetting, table: PlanTable, progress: Progress) -> Costs:
+    """Step time and memory of every row, block by block."""
+    expected_s = np.empty(len(table))
+    total_bytes = np.empty(len(table))
+    host_bytes = np.empty(len(table))
+    for start in range(0, len(table), BLOCK_ROWS):
+        rows = slice(start, start + BLOCK_ROWS)
+        columns = table.columns(rows)
+        memory = training_memory(setting, columns)
+        expected_s[rows] = training_step(setting, columns).expected_s
+        total_bytes[rows], host_bytes[rows] = memory.total_bytes, memory.host_bytes
+        progress("costing plans", min(1.0, (start + BLOCK_ROWS) / len(table)))
+    return Costs(expected_s=expected_s, total_bytes=total_bytes, host_bytes=host_bytes)
+
+
+def _quiet(what: str, fraction: float) -> None:
+    """No progress."""
+    del what, fraction
+
+
+def _best_batch(job: Job, progress: Progress) -> _Searched:
+    """The search at the job's batch; without one, at the smallest batch that is as fast per token as any."""
+    if job.workload.global_batch is not None:
+        return _search(job, job.workload.global_batch, progress)
+    searches = [_search(job, batch, progress) for batch in batch_candidates(job)]
+    fastest = max(search.tokens_per_s for search in searches)
+    return next(search for search in searches if search.tokens_per_s >= fastest * (1 - BATCH_TIE))
+
+
+def _search(job: Job, global_batch: int, progress: Progress) -> _Searched:
+    setting = training_setting(job, global_batch=global_batch)
+    limits = limits_of(setting.tree, seq_len=setting.seq_len, global_batch=global_batch)
+    meshes = legal_meshes(job.hardware, limits, job.plan.mesh)
+    table = plan_table(job, meshes.legal, global_batch=global_batch, layers=limits.layers)
+    if len(table) == 0:
+        raise _nothing_legal(job, global_batch, meshes.refused)
+    costs = cost_plans(setting, table, progress)
+    return _Searched(setting=setting, table=table, costs=costs, refused=meshes.refused)
+
+
+def _nothing_legal(job: Job, global_batch: int, refused: Mapping[tuple[str, str], int]) -> InputError:
+    """No mesh is legal: the batch, or what is pinned, contradicts the model or the slice."""
+    reasons = list(dict.fromkeys(f"{family}: {reason}" for family, reason in refused))
+    pinned = " ".join(f"{axis}={degree}" for axis, degree in job.plan.mesh.items())
+    return InputError(
+        "no legal plan",
+        where="plan.mesh" if pinned else "workload.global_batch",
+        value=pinned or global_batch,
+        expected="; ".join(reasons[:3]) or f"micro-steps and microbatches that divide a batch of {global_batch}",
+        fix="pin fewer degrees, or choose a batch with more divisors",
+    )
+
+
+def _nothing_fits(job: Job, searched: _Searched) -> InfeasibleError:
+    """Every plan needs more memory than there is."""
+    costs, setting = searched.costs, searched.setting
+    least = int(costs.total_bytes.argmin())
+    closest = estimate_row(job, setting, searched.table, least)
+    needed, usable = format_bytes(closest.memory.total_bytes), format_bytes(setting.usable_hbm_bytes)
+    largest = ", ".join(f"{name} {format_bytes(size)}" for name, size in closest.memory.largest[:3])
+    mesh = " ".join(f"{axis}={degree}" for axis, degree in closest.plan.mesh.items()) or "one device"
+    return InfeasibleError(
+        f"{job.model_reference} does not fit on {job.hardware.name} under any of {len(searched.table)} plans",
+        reasons=[
+            f"the least any plan needs is {needed} of {usable} a device ({mesh}, remat {closest.plan.remat.policy})",
+            f"its largest tensors: {largest}",
+        ],
+        fix="use more chips, shorter sequences, a smaller batch, or bf16 optimizer state",
+    )
+
+
+def _with_reason(rival: PlanEstimate, best: PlanEstimate) -> PlanEstimate:
+    return replace(rival, slower_because=slower_because(rival, best))
+
+
+def _rejected(searched: _Searched) -> tuple[Rejected, ...]:
+    usable_bytes = searched.setting.usable_hbm_bytes
+    return (
+        *unfit_families(searched.table, searched.costs, usable_bytes=usable_bytes),
+        *refused_families(searched.refused),
+    )
+
+
+def _run(job: Job, global_batch: int, best: PlanEstimate) -> RunEstimate | None:
+    """Duration and price of the whole run, if its length is given."""
+    if job.workload.tokens is None:
+        return None
+    steps = job.workload.tokens / (global_batch * job.workload.seq_len)
+    duration_s = steps * best.step.expected_s
+    chip_hours = duration_s / HOUR_S * job.hardware.num_chips
+    price = next(iter(job.hardware.chip.prices), None)
+    return RunEstimate(
+        steps=steps,
+        duration_s=duration_s,
+        chip_hours=chip_hours,
+        cost_usd=None if price is None else chip_hours * price.usd_per_chip_hour,
+        price_source="" if price is None else _price_source(price),
+    )
+
+
+def _price_source(price: Price) -> str:
+    term = price.term.replace("_", " ")
+    return f"${price.usd_per_chip_hour:g} a chip-hour, {term}, {price.provider} {price.region}, {price.date}"
+
+
+def _host_share_bytes(setting: TrainingSetting) -> float | None:
+    """Host RAM for one device."""
+    chip = setting.hardware.chip
+    if chip.host_ram_bytes is None:
+        return None
+    return chip.host_ram_bytes / (chip.chips_per_host * chip.devices_per_chip)
