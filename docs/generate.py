@@ -53,8 +53,8 @@ VERBS = {
 }
 """Every verb there will be, as typed, and the question it answers."""
 
-COST_MODULES = ("roofline", "collectives", "placement", "columns", "operation", "layer", "memory", "training")
-"""Modules of `cost/` in reading order; others follow by name."""
+COST_MODULES = ("training", "layer", "operation", "roofline", "collectives", "placement", "memory", "work")
+"""Modules of `cost/` in reading order, the whole before its parts; others follow by name."""
 
 _REGION = re.compile(
     r"(?P<head><!-- generated: (?P<name>\w+) ?(?P<argument>.*?) -->\n)(?P<body>.*?)(?=<!-- end -->)", re.DOTALL
@@ -138,23 +138,23 @@ def manual(_: str) -> str:
 def formulas(_: str) -> str:
     """Every formula of `cost/`, module by module, from the docstrings."""
     folder = ROOT / "src" / "ridgeline" / "cost"
-    names = sorted(path.stem for path in folder.glob("*.py"))
+    names = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
     ordered = [name for name in COST_MODULES if name in names] + [name for name in names if name not in COST_MODULES]
     return "".join(_chapter(ast.parse((folder / f"{name}.py").read_text(encoding="utf-8")), name) for name in ordered)
 
 
 def _chapter(tree: ast.Module, name: str) -> str:
-    """A module's formulas under its own first sentence; empty for a module without any."""
+    """What a module says of itself, and its formulas."""
     entries = [_entry(node) for node in tree.body if isinstance(node, ast.FunctionDef) and _is_formula(node)]
-    if not entries:
-        return ""
     title, *legend = paragraphs(ast.get_docstring(tree) or name)
     return "\n\n".join([f"## {title.rstrip('.')} (`cost/{name}.py`)", *map(_shown, legend), *entries]) + "\n\n"
 
 
 def _is_formula(node: ast.FunctionDef) -> bool:
+    """A public function of named quantities that returns one; `larger(a, b)` is none."""
     returns = "" if node.returns is None else ast.unparse(node.returns)
-    return not node.name.startswith("_") and returns in {"Number", "float"} and ast.get_docstring(node) is not None
+    is_arithmetic = [argument.arg for argument in node.args.args] == ["a", "b"]
+    return returns in {"Number", "float"} and not node.name.startswith("_") and not is_arithmetic
 
 
 def _entry(node: ast.FunctionDef) -> str:
