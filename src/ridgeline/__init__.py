@@ -22,13 +22,23 @@ if TYPE_CHECKING:
 
     from ridgeline.hardware.chip import Chip
     from ridgeline.hardware.slice import Slice
-    from ridgeline.job.job import Job
+    from ridgeline.job.job import Dtype, Job
     from ridgeline.job.origin import Arguments
+    from ridgeline.report.model import ModelAnswer
     from ridgeline.search.answer import TrainAnswer
 
 __version__ = "0.1.0"
 
-__all__ = ["InfeasibleError", "InputError", "MissingExtraError", "RidgelineError", "__version__", "chips", "train"]
+__all__ = [
+    "InfeasibleError",
+    "InputError",
+    "MissingExtraError",
+    "RidgelineError",
+    "__version__",
+    "chips",
+    "describe_model",
+    "train",
+]
 
 
 @overload
@@ -43,6 +53,22 @@ def chips(name: str | None = None) -> tuple[Chip, ...] | Chip | Slice:
     if name is None:
         return tuple(load_chip(known) for known in chip_names())
     return find_chip(name) or parse_slice(name, where="name")
+
+
+def describe_model(reference: str, *, seq_len: int = 8192, dtype: Dtype = "bf16") -> ModelAnswer:
+    """What a model asks for: parameters, FLOPs, KV cache and activations, part by part (the verb `model`).
+
+    It is not called `model` because `ridgeline.model` is the package that holds the models.
+
+    Args:
+        reference: A name, or the path of a config.json.
+        seq_len: Tokens a sequence.
+        dtype: Of KV cache and activations.
+    """
+    from ridgeline.model.zoo import resolve_model
+    from ridgeline.report.model import model_answer
+
+    return model_answer(resolve_model(reference, where="reference"), seq_len=seq_len, dtype=dtype)
 
 
 def train(

@@ -320,6 +320,8 @@ def test_a_fault_in_a_job_file_is_told_with_file_key_and_fix(
             "TOML",
             "mend it there, or write the file again",
         ),
+        (b"a = " + b"[" * 100_000, "job file is not TOML: ", "TOML", "mend it there, or write the file again"),
+        (b"a = " + b"9" * 100_000, "job file is not TOML: ", "TOML", "mend it there, or write the file again"),
         (b"\x7fELF\x02\xff\xfe", "job file is not text", "TOML in UTF-8", "check that this is a job file"),
     ],
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: Without the program's name; None for those of the process.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without × and █ gets a question mark, not a traceback
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     # A verb's own module is enough to run it; help, and a misspelt verb, need them all.
     verbs = (words[0],) if words[0] in VERBS else VERBS
@@ -43,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(f"error: {error}")
         return _BAD_INPUT
     except typer.TyperException as error:
-        _complain(_usage_message(error))
+        _complain(_usage_message(error, "ridgeline" if verbs is VERBS else f"ridgeline {words[0]}"))
         return _BAD_INPUT
     except (KeyboardInterrupt, typer.Abort):
         return _INTERRUPTED
@@ -80,10 +84,8 @@ def _options(
     del version
 
 
-def _usage_message(error: typer.TyperException) -> str:
+def _usage_message(error: typer.TyperException, command: str) -> str:
     """What typer says of a malformed command line, in our form."""
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else "ridgeline"
     message = error.format_message().strip().rstrip(".")
     return f"error: {message[:1].lower()}{message[1:]}\n  where:    {command}\n  fix:      see {command} --help"
 

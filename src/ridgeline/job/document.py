@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-_Positive = Annotated[int, Field(gt=0)]
+_MOST = 1e9
+_Positive = Annotated[int, Field(gt=0, le=_MOST)]
 _Quantity = int | float | str
 
 

@@ -74,7 +74,7 @@ def _read_tables(path: str) -> Tables:
         return tomllib.loads(file.read_bytes().decode("utf-8"))
     except UnicodeDecodeError:
         raise refuse("job file is not text", "TOML in UTF-8", "check that this is a job file") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: numbers and nesting have limits too
         raise refuse(f"job file is not TOML: {error}", "TOML", "mend it there, or write the file again") from None
     except OSError as error:
         raise refuse(f"cannot read job file: {error.strerror}", "a readable file", "check the path") from None

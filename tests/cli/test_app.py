@@ -1,0 +1,146 @@
+"""The command line as a whole: what it lists, how it fails, how fast it starts."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+import ridgeline
+from ridgeline.cli import train as train_module
+from ridgeline.cli.app import VERBS, main
+from ridgeline.errors import InfeasibleError, MissingExtraError
+
+HEAVY = ("jax", "numpy", "plotly", "pydantic", "rich")
+
+
+def run(*arguments: str, **keywords: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "import sys; from ridgeline.cli.app import main; sys.exit(main())", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **keywords)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_lists_every_verb_and_no_other(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+
+    listed = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in listed] == list(VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself_and_speaks_json(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+
+    assert "--json" in capsys.readouterr().out
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+
+    assert capsys.readouterr().out == f"ridgeline {ridgeline.__version__}\n"
+
+
+def imported_by(program: str) -> list[str]:
+    probe = f"import sys\n{program}\nprint('LOADED', *(name for name in {HEAVY} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    return done.stdout.partition("LOADED")[2].split()
+
+
+def test_help_loads_no_heavy_library() -> None:
+    assert imported_by("from ridgeline.cli.app import main; main(['--help'])") == []
+
+
+def test_importing_the_package_loads_no_heavy_library() -> None:
+    assert imported_by("import ridgeline") == []
+
+
+def test_the_check_for_heavy_libraries_can_fail() -> None:
+    assert imported_by("import numpy") == ["numpy"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian"], "error: no such command 'trian'. Did you mean 'train'?\n  where:    ridgeline\n"),
+        (["train"], "error: missing argument 'JOB|MODEL'\n  where:    ridgeline train\n"),
+        (["train", "m", "--jsno"], "error: no such option: --jsno"),
+        (["train", "m", "n"], "error: got unexpected extra argument(s) (n)\n  where:    ridgeline train\n"),
+        (["train", "m", "--on"], "error: option '--on' requires an argument\n  where:    ridgeline train\n"),
+    ],
+)
+def test_a_malformed_command_line_gets_one_message_and_exit_code_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(message)
+    assert printed.err.endswith("--help\n")
+
+
+def raising(error: BaseException) -> Callable[..., NoReturn]:
+    def verb(job: str) -> NoReturn:
+        del job
+        raise error
+
+    return verb
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (
+            InfeasibleError("no plan fits", reasons=["dp needs 1 TiB"], fix="use more chips"),
+            1,
+            "not possible: no plan fits\n  - dp needs 1 TiB\n  fix: use more chips\n",
+        ),
+        (
+            MissingExtraError("jax", needed_for="compile"),
+            2,
+            "error: compile needs the extra 'jax'\n  fix: pip install 'ridgeline[jax]'\n",
+        ),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_an_exit_code_tells_what_kind_of_answer_it_was(
+    error: BaseException,
+    code: int,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(train_module, "train", raising(error))
+
+    assert main(["train", "model"]) == code
+
+    assert capsys.readouterr() == ("", message)
+
+
+@pytest.mark.parametrize("arguments", [["chips"], ["chips", "--json"], ["--help"]])
+def test_a_reader_that_goes_away_is_no_error(arguments: list[str], tmp_path: Path) -> None:
+    program = "import sys; from ridgeline.cli.app import main; sys.exit(main())"
+    complaints = tmp_path / "stderr"
+    with complaints.open("wb") as stderr:
+        process = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, stderr=stderr)
+        process.stdout.close()
+        process.wait()
+
+    assert complaints.read_bytes() == b""
+
+
+def test_a_terminal_without_our_characters_gets_question_marks_and_no_traceback() -> None:
+    done = run("chips", "h100:8", env=os.environ | {"PYTHONIOENCODING": "ascii"})
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("h100:8 ? NVIDIA H100")
+
+
+def test_the_console_script_and_the_function_are_the_same_program() -> None:
+    done = run("chips", "chip")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: unknown chip\n  where:    NAME\n  value:    chip\n")
