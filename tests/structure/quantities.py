@@ -52,6 +52,21 @@ def a_formula_is_named_for_what_it_returns(module: Module) -> Findings:
             yield node.lineno, f"{node.name} does not say the unit it returns"
 
 
+def a_formula_takes_keywords_and_shows_an_example(module: Module) -> Findings:
+    """A public function of `cost` over the field's letters: which is which is written at the call, and run once."""
+    if module.folder != "cost":
+        return
+    for node in module.tree.body:
+        if not isinstance(node, ast.FunctionDef) or node.name.startswith("_") or node.name in CHOICES:
+            continue
+        letters = [parameter.arg for parameter in parameters(node) if parameter.arg.partition("_")[0] in LETTERS]
+        if letters and _is_number(node.returns):
+            if node.args.args or node.args.posonlyargs:
+                yield node.lineno, f"{node.name} takes positional arguments"
+            if ">>>" not in (ast.get_docstring(node) or ""):
+                yield node.lineno, f"{node.name} has no doctest"
+
+
 def only_units_scales(module: Module) -> Findings:
     """10^9, 2^30 and their kin, anywhere but in `units.py`; a thousand or a thousandth where it multiplies."""
     if module.name == "src/ridgeline/units.py":
@@ -75,8 +90,11 @@ def only_units_scales(module: Module) -> Findings:
 
 def _explains(name: str, annotation: ast.expr | None) -> bool:
     """Whether a thing of this name and type is no bare number, or says its unit."""
-    is_number = annotation is not None and _REAL_ANNOTATION.match(ast.unparse(annotation).strip("'\""))
-    return not is_number or says_its_unit(name)
+    return not _is_number(annotation) or says_its_unit(name)
+
+
+def _is_number(annotation: ast.expr | None) -> bool:
+    return annotation is not None and bool(_REAL_ANNOTATION.match(ast.unparse(annotation).strip("'\"")))
 
 
 def _is_bound_of_sanity(statement: ast.stmt) -> bool:

@@ -195,6 +195,18 @@ RULES = [
         keeps=("def all_gather_s() -> Number: ...", "def plan() -> Plan: ...", "def _inner() -> float: ..."),
     ),
     HouseRule(
+        check=quantities.a_formula_takes_keywords_and_shows_an_example,
+        breaks=(
+            "def move_s(*, V_bytes: Number) -> Number:\n    '''No doctest.'''",
+            "def move_s(V_bytes: Number) -> Number:\n    '''>>> move_s(2.0)\n    2.0'''",
+        ),
+        keeps=(
+            "def move_s(*, V_bytes: Number) -> Number:\n    '''>>> move_s(V_bytes=2.0)\n    2.0'''",
+            "def gather(link: Link, V_bytes: Number) -> Transfer: ...",
+            "def shards(tensor: Tensor) -> Number: ...",
+        ),
+    ),
+    HouseRule(
         check=quantities.only_units_scales,
         breaks=("x = 1e9", "x = 2**30", "x = 1024**3", "x = 10**12", "x = y / 1e3", "x = 1024 * y", "x = 1_000_000"),
         keeps=("x = 128", "x = y**2", "x = 2**n", "tile = 1024", "_LARGEST = 2**40"),
