@@ -37,7 +37,7 @@ _DURATION_SCALES = {
 _DURATION_STARTS_S = {"min": 120.0, "h": 7200.0, "days": 172800.0}
 _NO_STARTS: Mapping[str, float] = {}
 _SI_PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21, "Y": 1e24}
-_DOLLAR_SCALES = {"": 1.0, "M": 1e6, "B": 1e9, "T": 1e12}
+_DOLLAR_SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 _COUNT_ALIASES = {"k": 1e3, "G": 1e9}
 _BYTE_ALIASES = {"": 1.0, "KB": 1e3}
@@ -157,7 +157,7 @@ def format_usd(cost_usd: float) -> str:
         return f"${cost_usd:.2g}"
     if cost_usd < 1e3:
         return f"${cost_usd:.2f}"
-    if cost_usd < 999_500:
+    if cost_usd < 99_950:
         return f"${cost_usd:,.0f}"
     return "$" + _format_scaled(cost_usd, _DOLLAR_SCALES).replace(" ", "")
 

@@ -118,7 +118,15 @@ def test_counts_are_exact_while_short_and_rounded_when_long(count: float, shown:
 
 @pytest.mark.parametrize(
     ("cost_usd", "shown"),
-    [(3.22, "$3.22"), (48_210, "$48,210"), (999_700, "$1.00M"), (12.3e6, "$12.3M"), (0.0034, "$0.0034"), (0, "$0.00")],
+    [
+        (3.22, "$3.22"),
+        (48_210, "$48,210"),
+        (778_010, "$778K"),
+        (999_700, "$1.00M"),
+        (12.3e6, "$12.3M"),
+        (0.0034, "$0.0034"),
+        (0, "$0.00"),
+    ],
 )
 def test_dollars_keep_cents_only_while_they_matter(cost_usd: float, shown: str) -> None:
     assert units.format_usd(cost_usd) == shown

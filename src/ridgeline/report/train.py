@@ -18,7 +18,7 @@ from ridgeline.units import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ridgeline.cost.work import Part
     from ridgeline.search.answer import (
@@ -51,6 +51,7 @@ _EXPOSED = "exposed communication"
 _ORDER = {name: place for place, name in enumerate([*_PHASES.values(), _EXPOSED])}
 _COMMUNICATION = {"ici", "network", "host"}
 _SHOWN_REJECTED = 6
+_SHOWN_FAMILIES = 3
 
 
 def train_report(answer: TrainAnswer) -> Report:
@@ -239,7 +240,7 @@ def _rejected(rejected: tuple[Rejected, ...]) -> Table:
     families: defaultdict[str, list[str]] = defaultdict(list)
     for family in rejected:
         families[family.reason].append(family.family)
-    rows = [(Cell(text=", ".join(names)), Cell(text=reason, tone="dim")) for reason, names in families.items()]
+    rows = [(Cell(text=_listed(names)), Cell(text=reason, tone="dim")) for reason, names in families.items()]
     hidden = len(rows) - _SHOWN_REJECTED
     return Table(
         title="Refused",
@@ -247,6 +248,11 @@ def _rejected(rejected: tuple[Rejected, ...]) -> Table:
         rows=tuple(rows[:_SHOWN_REJECTED]),
         note=f"and {hidden} more; --json lists them all" if hidden > 0 else "",
     )
+
+
+def _listed(names: Sequence[str]) -> str:
+    hidden = len(names) - _SHOWN_FAMILIES
+    return ", ".join(names) if hidden <= 1 else f"{', '.join(names[:_SHOWN_FAMILIES])} and {hidden} more"
 
 
 def _assumptions(answer: TrainAnswer) -> Iterator[Cell]:
