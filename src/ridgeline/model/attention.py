@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ridgeline.model.operations import Activation, Attention, Elementwise, Matmul, Operation, Span
+from ridgeline.model.operations import Activation, Attention, Elementwise, Operation, Span
 from ridgeline.model.scope import ROTARY_FLOPS, SIGMOID_FLOPS, norm_flops
 from ridgeline.model.spec import NormSpec
 
@@ -24,8 +24,9 @@ def attention_operations(scope: Scope, spec: AttentionSpec, *, embed_dim: int) -
     return (
         *_projections(scope, spec, embed_dim),
         *_query_key_pass(scope, spec),
+        *(_block_indexer(scope.under("indexer"), spec.indexer, embed_dim) if spec.indexer else ()),
         _scores(scope, spec),
-        *(_output_gate(scope, spec) if spec.output_gate else ()),
+        *(_output_gate(scope, spec) if spec.output_gate or spec.head_gate else ()),
         scope.matmul(
             "out",
             "out_proj",
@@ -42,22 +43,38 @@ def _v_head_dim(spec: AttentionSpec) -> int:
     return spec.head_dim if spec.v_head_dim is None else spec.v_head_dim
 
 
-def _projections(scope: Scope, spec: AttentionSpec, embed_dim: int) -> tuple[Matmul, ...]:
+def _projections(scope: Scope, spec: AttentionSpec, embed_dim: int) -> tuple[Operation, ...]:
     bias, width = spec.qkv_bias, spec.head_dim
     if spec.fused_qkv:
         heads = spec.num_heads + 2 * spec.num_kv_heads
         return (scope.matmul("qkv", "qkv_proj", bias=bias, embed=embed_dim, heads=heads, head_dim=width),)
-    query = scope.matmul("query", "query_proj", bias=bias, embed=embed_dim, heads=spec.num_heads, head_dim=width)
     gate = scope.matmul("gate", "output_gate", bias=bias, embed=embed_dim, heads=spec.num_heads, head_dim=width)
     key = scope.matmul("key", "key_proj", bias=bias, embed=embed_dim, kv_heads=spec.num_kv_heads, head_dim=width)
     value = scope.matmul(
         "value", "value_proj", bias=bias, embed=embed_dim, kv_heads=spec.num_kv_heads, head_dim=_v_head_dim(spec)
     )
     return (
-        query,
+        *_query(scope, spec, embed_dim),
         *((gate,) if spec.output_gate else ()),
         *((key,) if spec.own_kv else ()),
         *((value,) if spec.own_kv and not spec.shared_kv_projection else ()),
+    )
+
+
+def _query(scope: Scope, spec: AttentionSpec, embed_dim: int) -> tuple[Operation, ...]:
+    """One matmul, or two with a norm between them; and a gate of one element per head, if any."""
+    heads, width, rank = spec.num_heads, spec.head_dim, spec.query_rank
+    gate = (scope.matmul("head_gate", "head_gate", embed=embed_dim, heads=heads),) if spec.head_gate else ()
+    if rank is None:
+        return (
+            scope.matmul("query", "query_proj", bias=spec.qkv_bias, embed=embed_dim, heads=heads, head_dim=width),
+            *gate,
+        )
+    return (
+        scope.matmul("query_down", "query_wa_proj", embed=embed_dim, q_lora=rank),
+        scope.norm("query_norm", NormSpec(), rank, saved_as="mla_q"),
+        scope.matmul("query", "query_proj", q_lora=rank, heads=heads, head_dim=width),
+        *gate,
     )
 
 
@@ -98,15 +115,17 @@ def _scores(scope: Scope, spec: AttentionSpec) -> Attention:
         cache_elements=spec.num_kv_heads * (spec.head_dim + v_head_dim),
         sinks=scope.weight("scores/sinks", heads=spec.num_heads) if spec.sinks else None,
         cached=spec.own_kv and not spec.cross,
+        selected_keys=spec.indexer.top_k if spec.indexer else 0,
     )
 
 
 def _output_gate(scope: Scope, spec: AttentionSpec) -> tuple[Elementwise]:
     width = spec.num_heads * _v_head_dim(spec)
+    gates = width if spec.output_gate else spec.num_heads
     return (
         Elementwise(
             path=scope.path("output_gate"),
-            read_elements=2 * width,
+            read_elements=width + gates,
             write_elements=width,
             flops_per_token=(SIGMOID_FLOPS + 1) * width,
             axes=("heads",),
@@ -177,7 +196,7 @@ def _mla_scores(scope: Scope, spec: MlaSpec) -> Attention:
         span=Span(),
         output=Activation(name="context", axes=("heads", "head_dim"), shape=(spec.num_heads, spec.v_head_dim)),
         cache_elements=spec.kv_lora_rank + spec.qk_rope_head_dim,
-        selected_keys=spec.indexer.top_k if spec.indexer else 0,
+        selected_keys=spec.selected_keys or (spec.indexer.top_k if spec.indexer else 0),
     )
 
 
@@ -198,14 +217,32 @@ def _indexer(scope: Scope, mla: MlaSpec, spec: IndexerSpec, embed_dim: int) -> t
         scope.matmul("key", "indexer_key", embed=embed_dim, head_dim=spec.head_dim),
         scope.norm("key_norm", _LAYER_NORM, spec.head_dim),
         scope.matmul("head_weights", "indexer_weights", quantizable=False, embed=embed_dim, heads=spec.num_heads),
-        Attention(
-            path=scope.path("scores"),
-            num_heads=spec.num_heads,
-            num_kv_heads=1,
-            qk_head_dim=spec.head_dim,
-            v_head_dim=0,
-            span=Span(),
-            output=Activation(name="indexer_cutoff_threshold", axes=("unit",), shape=(1,)),
-            cache_elements=spec.head_dim,
-        ),
+        _index_scores(scope, spec),
+    )
+
+
+def _block_indexer(scope: Scope, spec: IndexerSpec, embed_dim: int) -> tuple[Operation, ...]:
+    """The same for grouped-query attention: normed queries and one key, without weights for the heads."""
+    query = scope.matmul("query", "indexer_query", embed=embed_dim, heads=spec.num_heads, head_dim=spec.head_dim)
+    width = spec.num_heads * spec.head_dim
+    query_norm = replace(scope.norm("query_norm", NormSpec(), spec.head_dim), read_elements=width, write_elements=width)
+    return (
+        query,
+        query_norm,
+        scope.matmul("key", "indexer_key", embed=embed_dim, head_dim=spec.head_dim),
+        scope.norm("key_norm", NormSpec(), spec.head_dim),
+        _index_scores(scope, spec),
+    )
+
+
+def _index_scores(scope: Scope, spec: IndexerSpec) -> Attention:
+    return Attention(
+        path=scope.path("scores"),
+        num_heads=spec.num_heads,
+        num_kv_heads=1,
+        qk_head_dim=spec.head_dim,
+        v_head_dim=0,
+        span=Span(),
+        output=Activation(name="indexer_cutoff_threshold", axes=("unit",), shape=(1,)),
+        cache_elements=spec.head_dim,
     )

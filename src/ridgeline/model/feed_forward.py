@@ -35,20 +35,25 @@ def mlp_operations(scope: Scope, spec: MlpSpec, *, embed_dim: int) -> tuple[Oper
 
 def moe_operations(scope: Scope, spec: MoeSpec, *, embed_dim: int) -> tuple[Operation, ...]:
     """Router, dispatch, experts, combine; then the shared expert and the dense MLP beside them, if any."""
+    travels = spec.latent_dim or embed_dim
+    down = scope.matmul("latent_down", "moe_latent", embed=embed_dim, unit=travels)
+    up = scope.matmul("latent_up", "moe_latent_out", unit=travels, embed=embed_dim)
     return (
         scope.matmul(
             "router", "router_logits", bias=spec.router_bias, quantizable=False, embed=embed_dim, unit=spec.num_experts
         ),
         _top_k(scope, spec),
-        Dispatch(path=scope.path("dispatch"), top_k=spec.top_k, width=embed_dim),
-        *_experts(scope.under("experts"), spec, embed_dim),
-        Dispatch(path=scope.path("combine"), top_k=spec.top_k, width=embed_dim),
+        *((down,) if spec.latent_dim else ()),
+        Dispatch(path=scope.path("dispatch"), top_k=spec.top_k, width=travels),
+        *_experts(scope.under("experts"), spec, travels),
+        Dispatch(path=scope.path("combine"), top_k=spec.top_k, width=travels),
         Elementwise(
             path=scope.path("weighted_sum"),
-            read_elements=spec.top_k * embed_dim,
-            write_elements=embed_dim,
-            flops_per_token=2 * spec.top_k * embed_dim,
+            read_elements=spec.top_k * travels,
+            write_elements=travels,
+            flops_per_token=2 * spec.top_k * travels,
         ),
+        *((up,) if spec.latent_dim else ()),
         *_beside_experts(scope, spec, embed_dim),
     )
 

@@ -130,6 +130,8 @@ class Attention:
         cache_elements: Elements of KV cache per token; K·(H_qk + H_v), or the latent width for MLA.
         selected_keys: At most so many of the keys in its span are read, picked by a scorer before (DeepSeek
             sparse attention); 0 reads them all. The cache keeps every key of the span.
+        tokens_per_key: Tokens merged into one cached key (DeepSeek-V4's compressed attention): a query sees, and
+            the cache keeps, that much less.
     """
 
     path: str
@@ -143,6 +145,7 @@ class Attention:
     sinks: Tensor | None = None
     cached: bool = True
     selected_keys: int = 0
+    tokens_per_key: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

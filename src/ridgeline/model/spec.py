@@ -22,6 +22,15 @@ class NormSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IndexerSpec:
+    """Sparse attention's scorer: a few small heads pick `top_k` keys for each query."""
+
+    num_heads: int
+    head_dim: int
+    top_k: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionSpec:
     """Multi-head, grouped-query or multi-query attention.
 
@@ -36,12 +45,15 @@ class AttentionSpec:
         qk_norm: None, `head` (a scale of head_dim, for q and for k) or `full` (of N·H and K·H).
         qk_norm_spec: Its kind of norm.
         fused_qkv: One matmul for q, k and v (MaxText's `qkv_proj`).
+        query_rank: Width of a low-rank, normalised query projection (Step-3); None projects directly.
         output_gate: A gate of N·H elements computed beside the query (Qwen3-Next).
+        head_gate: A gate of one element per head (Step-3.7).
         sinks: A learned logit per head (gpt-oss).
         own_kv: False where keys and values come from an earlier layer (Gemma 3n), which has no K and V weights here.
         shared_kv_projection: V reuses K's projection (Gemma 4's global layers).
         cross: Keys and values come from another modality (Llama 3.2 Vision).
         rotary: Queries and keys are rotated by position; False for learned positions, ALiBi and NoPE layers.
+        indexer: A scorer that picks the blocks of keys a query reads (MiniMax-M3), if any.
     """
 
     num_heads: int
@@ -54,21 +66,15 @@ class AttentionSpec:
     qk_norm: Literal["head", "full"] | None = None
     qk_norm_spec: NormSpec = field(default_factory=NormSpec)
     fused_qkv: bool = False
+    query_rank: int | None = None
     output_gate: bool = False
+    head_gate: bool = False
     sinks: bool = False
     own_kv: bool = True
     shared_kv_projection: bool = False
     cross: bool = False
     rotary: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexerSpec:
-    """DeepSeek sparse attention: a small scorer picks `top_k` keys for each query."""
-
-    num_heads: int
-    head_dim: int
-    top_k: int
+    indexer: IndexerSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +90,7 @@ class MlaSpec:
         v_head_dim: Width of v.
         bias: Biases on the down-projections and the output.
         indexer: Sparse attention's scorer, if any.
+        selected_keys: Keys a query reads at most, picked here or in an earlier layer; 0 for all.
     """
 
     num_heads: int
@@ -93,6 +100,32 @@ class MlaSpec:
     qk_rope_head_dim: int
     v_head_dim: int
     bias: bool = False
+    indexer: IndexerSpec | None = None
+    selected_keys: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressedAttentionSpec:
+    """One key-value head over a window of tokens and over compressed keys beyond it (DeepSeek-V4).
+
+    Attributes:
+        num_heads: N.
+        head_dim: H; key and value are the same vector.
+        q_lora_rank: Width of the query's latent.
+        output_groups: Groups of heads that are projected apart before the output projection.
+        output_rank: Width that each group is projected to.
+        window: Tokens whose own keys a query sees.
+        tokens_per_key: Tokens merged into one compressed key; 0 for a window alone.
+        indexer: The scorer that picks compressed keys, if any.
+    """
+
+    num_heads: int
+    head_dim: int
+    q_lora_rank: int
+    output_groups: int
+    output_rank: int
+    window: int
+    tokens_per_key: int = 0
     indexer: IndexerSpec | None = None
 
 
@@ -166,6 +199,7 @@ class MoeSpec:
         bias: Biases inside experts (gpt-oss).
         score_correction: A trained per-expert offset used for choosing only (DeepSeek's is not trained).
         dense_mlp_dim: F of a dense MLP that runs beside the experts (Gemma 4, Arctic); 0 for none.
+        latent_dim: Width to which tokens are projected before they travel to experts (Nemotron 3 Super); None for D.
     """
 
     num_experts: int
@@ -178,9 +212,10 @@ class MoeSpec:
     bias: bool = False
     score_correction: bool = False
     dense_mlp_dim: int = 0
+    latent_dim: int | None = None
 
 
-MixerSpec: TypeAlias = AttentionSpec | MlaSpec | MambaSpec | GatedDeltaSpec
+MixerSpec: TypeAlias = AttentionSpec | MlaSpec | CompressedAttentionSpec | MambaSpec | GatedDeltaSpec
 ChannelSpec: TypeAlias = MlpSpec | MoeSpec
 
 
@@ -195,6 +230,11 @@ class LayerSpec:
         pre_norms: Norms before each branch; 1 with `parallel` when both branches share it.
         post_norm: A norm after each branch too (Gemma 2 and later).
         parallel: Both branches read the same input and are added together (GPT-J, PaLM, Falcon).
+        beside: A second sequence mixer that reads the same input and is added to the first (Falcon-H1).
+        per_layer_dim: Width of the token's own input to this layer (Gemma 3n, Gemma 4); 0 for none.
+        altup_streams: Copies of the residual stream that are mixed around the layer (Gemma 3n); 0 for one.
+        laurel_rank: Rank of the learned residual beside attention (Gemma 3n); 0 for none.
+        hyper_streams: Residual streams of hyper-connections (DeepSeek-V4); 0 for a plain residual.
         extra_scales: Further trained scalars or vectors, in elements (rare oddities, each named in the reader).
     """
 
@@ -204,6 +244,11 @@ class LayerSpec:
     pre_norms: int = 2
     post_norm: bool = False
     parallel: bool = False
+    beside: MixerSpec | None = None
+    per_layer_dim: int = 0
+    altup_streams: int = 0
+    laurel_rank: int = 0
+    hyper_streams: int = 0
     extra_scales: int = 0
 
 
@@ -221,6 +266,8 @@ class ModelSpec:
         embedding_norm: After the lookup (BLOOM); None for none.
         max_position_embeddings: Rows of a learned position table; 0 for none.
         embedding_dim: Width of the table when it differs from D (OPT-350m); None for D.
+        embedding_rows: Rows of the table when they are not V (Llama 3.2 Vision); None for V.
+        per_layer_vocab_size: Rows of the table of per-layer inputs (Gemma 3n); 0 for none.
         logits_bias: Bias of the logits matmul (GPT-J, Phi).
         context_length: Longest sequence the model was made for; 0 when not stated.
         mtp_layers: Multi-token-prediction heads that exist beside the model (noted, not counted).
@@ -236,6 +283,8 @@ class ModelSpec:
     embedding_norm: NormSpec | None = None
     max_position_embeddings: int = 0
     embedding_dim: int | None = None
+    embedding_rows: int | None = None
+    per_layer_vocab_size: int = 0
     logits_bias: bool = False
     context_length: int = 0
     mtp_layers: int = 0

@@ -7,14 +7,34 @@ between them (`dense_layer` and `moe_layer`, `local_layer` and `global_layer`).
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ridgeline.model.attention import attention_operations, mla_operations
+from ridgeline.model.compressed import compressed_attention_operations
 from ridgeline.model.feed_forward import mlp_operations, moe_operations
-from ridgeline.model.operations import Block, Elementwise, Layer, Lookup, Matmul, ModelTree, Operation
+from ridgeline.model.operations import Block, Elementwise, Layer, Lookup, ModelTree, Operation
 from ridgeline.model.recurrent import gated_delta_operations, mamba_operations
 from ridgeline.model.scope import Scope
-from ridgeline.model.spec import AttentionSpec, GatedDeltaSpec, LayerSpec, MambaSpec, MlaSpec, MlpSpec, MoeSpec
+from ridgeline.model.spec import (
+    AttentionSpec,
+    CompressedAttentionSpec,
+    GatedDeltaSpec,
+    LayerSpec,
+    MambaSpec,
+    MlaSpec,
+    MlpSpec,
+    MoeSpec,
+)
+from ridgeline.model.streams import (
+    altup_block,
+    altup_projection,
+    hyper_connection,
+    hyper_head,
+    laurel_operations,
+    per_layer_embedding,
+    per_layer_input_block,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -58,23 +78,41 @@ def layer_blocks(name: str, layer: LayerSpec, *, embed_dim: int) -> tuple[Block,
     blocks: list[Block] = []
     if layer.parallel and layer.mixer is not None and layer.mlp is not None:
         blocks.append(_parallel_block(name, layer, layer.mixer, layer.mlp, embed_dim))
-        return _with_extra_scales(blocks, name, layer.extra_scales)
-    if layer.mixer is not None:
-        block = _mixer_name(layer.mixer)
-        scope = Scope(block=f"{name}/{block}")
-        blocks.append(_branch(scope, block, layer, _mixer_operations(scope, layer.mixer, embed_dim), embed_dim))
-    if layer.mlp is not None:
-        block = _channel_name(layer.mlp)
-        scope = Scope(block=f"{name}/{block}")
-        blocks.append(_branch(scope, block, layer, _channel_operations(scope, layer.mlp, embed_dim), embed_dim))
+    else:
+        if layer.mixer is not None:
+            blocks.append(_mixer_block(name, layer, layer.mixer, embed_dim))
+        if layer.mlp is not None:
+            scope = Scope(block=f"{name}/{_channel_name(layer.mlp)}")
+            blocks.append(_branch(scope, layer, _channel_operations(scope, layer.mlp, embed_dim), embed_dim))
+    if layer.altup_streams:
+        blocks.append(altup_block(name, embed_dim=embed_dim, streams=layer.altup_streams))
+    if layer.per_layer_dim:
+        blocks.append(per_layer_input_block(name, embed_dim=embed_dim, width=layer.per_layer_dim))
     return _with_extra_scales(blocks, name, layer.extra_scales)
 
 
-def _branch(scope: Scope, block: str, layer: LayerSpec, operations: Iterable[Operation], embed_dim: int) -> Block:
+def _mixer_block(name: str, layer: LayerSpec, mixer: MixerSpec, embed_dim: int) -> Block:
+    """The branch of the sequence mixer, with the second mixer or the low-rank residual that run beside it."""
+    if layer.beside is not None:
+        scope = Scope(block=f"{name}/hybrid")
+        operations = (
+            *_mixer_operations(scope.under(_mixer_name(mixer)), mixer, embed_dim),
+            *_mixer_operations(scope.under(_mixer_name(layer.beside)), layer.beside, embed_dim),
+        )
+        return _branch(scope, layer, operations, embed_dim)
+    scope = Scope(block=f"{name}/{_mixer_name(mixer)}")
+    laurel = laurel_operations(scope.under("laurel"), embed_dim=embed_dim, rank=layer.laurel_rank)
+    operations = (*_mixer_operations(scope, mixer, embed_dim), *(laurel if layer.laurel_rank else ()))
+    return _branch(scope, layer, operations, embed_dim)
+
+
+def _branch(scope: Scope, layer: LayerSpec, operations: Iterable[Operation], embed_dim: int) -> Block:
     """Norm, operations, post-norm, residual add."""
+    hyper = hyper_connection(scope.under("hyper"), embed_dim=embed_dim, streams=layer.hyper_streams)
     return Block(
-        name=block,
+        name=scope.block.rsplit("/", 1)[-1],
         operations=(
+            *(hyper if layer.hyper_streams else ()),
             *((scope.norm("norm", layer.norm, embed_dim),) if layer.pre_norms else ()),
             *operations,
             *((scope.norm("post_norm", layer.norm, embed_dim, fused=True),) if layer.post_norm else ()),
@@ -120,7 +158,7 @@ def _with_extra_scales(blocks: Sequence[Block], name: str, elements: int) -> tup
 
 def _mixer_name(mixer: MixerSpec) -> str:
     match mixer:
-        case AttentionSpec() | MlaSpec():
+        case AttentionSpec() | MlaSpec() | CompressedAttentionSpec():
             return "attention"
         case MambaSpec():
             return "mamba"
@@ -138,6 +176,8 @@ def _mixer_operations(scope: Scope, mixer: MixerSpec, embed_dim: int) -> tuple[O
             return attention_operations(scope, mixer, embed_dim=embed_dim)
         case MlaSpec():
             return mla_operations(scope, mixer, embed_dim=embed_dim)
+        case CompressedAttentionSpec():
+            return compressed_attention_operations(scope, mixer, embed_dim=embed_dim)
         case MambaSpec():
             return mamba_operations(scope, mixer, embed_dim=embed_dim)
         case GatedDeltaSpec():
@@ -153,55 +193,54 @@ def _channel_operations(scope: Scope, mlp: ChannelSpec, embed_dim: int) -> tuple
 
 
 def _embedding(spec: ModelSpec) -> Block:
-    scope, width = Scope(block="embedding"), spec.embedding_dim or spec.embed_dim
-    tokens = Lookup(path="tokens", weight=scope.weight("tokens", vocab=spec.vocab_size, embed=width), width=width)
-    rows = spec.max_position_embeddings
-    positions = Lookup(
-        path="positions", weight=scope.weight("positions", unit=rows, embed=spec.embed_dim), width=spec.embed_dim
-    )
-    return Block(
-        name="embedding",
-        operations=(
-            tokens,
-            *(
-                (scope.matmul("project_in", "project_in", unit=width, embed=spec.embed_dim),)
-                if spec.embedding_dim
-                else ()
-            ),
-            *((positions,) if rows else ()),
-            *((scope.norm("norm", spec.embedding_norm, spec.embed_dim),) if spec.embedding_norm else ()),
-        ),
-    )
+    """Lookups, and what turns them into the first layer's input."""
+    scope, width, layer = Scope(block="embedding"), _table_width(spec), spec.layers[0][0]
+    table = scope.weight("tokens", vocab=spec.embedding_rows or spec.vocab_size, embed=width)
+    operations: list[Operation] = [Lookup(path="tokens", weight=table, width=width)]
+    if spec.embedding_dim:
+        operations.append(scope.matmul("project_in", "project_in", unit=width, embed=spec.embed_dim))
+    if spec.max_position_embeddings:
+        positions = scope.weight("positions", unit=spec.max_position_embeddings, embed=spec.embed_dim)
+        operations.append(Lookup(path="positions", weight=positions, width=spec.embed_dim))
+    if spec.embedding_norm:
+        operations.append(scope.norm("norm", spec.embedding_norm, spec.embed_dim))
+    if spec.per_layer_vocab_size:
+        operations += per_layer_embedding(scope, spec, width=layer.per_layer_dim)
+    if layer.altup_streams:
+        operations.append(altup_projection(scope, embed_dim=spec.embed_dim, streams=layer.altup_streams))
+    return Block(name="embedding", operations=tuple(operations))
 
 
 def _head(spec: ModelSpec) -> Block:
     """Final norm, logits and loss; a tied logits matmul reads the embedding table transposed, under its name."""
-    scope, width = Scope(block="head"), spec.embedding_dim or spec.embed_dim
+    scope, width, layer = Scope(block="head"), _table_width(spec), spec.layers[0][0]
+    operations: list[Operation] = []
+    if layer.altup_streams:
+        operations.append(altup_projection(scope, embed_dim=spec.embed_dim, streams=layer.altup_streams))
+    if layer.hyper_streams:
+        operations += hyper_head(scope.under("hyper"), embed_dim=spec.embed_dim, streams=layer.hyper_streams)
+    if spec.final_norm:
+        operations.append(scope.norm("norm", spec.final_norm, spec.embed_dim))
+    if spec.embedding_dim:
+        operations.append(scope.matmul("project_out", "project_out", embed=spec.embed_dim, unit=width))
     logits = scope.matmul(
         "logits", "logits", bias=spec.logits_bias, quantizable=False, embed=width, vocab=spec.vocab_size
     )
     if spec.tied_embeddings:
         table = Scope(block="embedding").weight("tokens", embed=width, vocab=spec.vocab_size)
-        logits = Matmul(path=logits.path, weight=table, output=logits.output, bias=logits.bias, quantizable=False)
-    return Block(
-        name="head",
-        operations=(
-            *((scope.norm("norm", spec.final_norm, spec.embed_dim),) if spec.final_norm else ()),
-            *(
-                (scope.matmul("project_out", "project_out", embed=spec.embed_dim, unit=width),)
-                if spec.embedding_dim
-                else ()
-            ),
-            logits,
-            Elementwise(
-                path="loss",
-                read_elements=spec.vocab_size,
-                write_elements=1,
-                flops_per_token=_LOSS_FLOPS * spec.vocab_size,
-                axes=("vocab",),
-            ),
-        ),
+        logits = replace(logits, weight=table)
+    loss = Elementwise(
+        path="loss",
+        read_elements=spec.vocab_size,
+        write_elements=1,
+        flops_per_token=_LOSS_FLOPS * spec.vocab_size,
+        axes=("vocab",),
     )
+    return Block(name="head", operations=(*operations, logits, loss))
+
+
+def _table_width(spec: ModelSpec) -> int:
+    return spec.embedding_dim or spec.embed_dim
 
 
 def layer_names(layers: Sequence[LayerSpec]) -> tuple[str, ...]:
