@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALL = sh scripts/install.sh $(VENV)
 
 .DEFAULT_GOAL := help
-.PHONY: help plan test test-slow check docs smoke clean
+.PHONY: help plan test test-slow check lint types layers rules pages docs smoke clean
 .NOTPARALLEL:
 
 help:  ## Show this list.
@@ -22,12 +22,22 @@ test: $(VENV)/test.stamp  ## Run the tests, without the slow ones.
 test-slow: $(VENV)/test.stamp  ## Run the slow tests.
 	@$(BIN)/python -m pytest -q -m slow
 
-check: $(VENV)/dev.stamp  ## Lint, types, layers, house rules, documentation.
+check: lint types layers rules pages  ## Lint, types, layers, house rules, documentation.
+
+lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+types: $(VENV)/dev.stamp
 	$(BIN)/basedpyright
+
+layers: $(VENV)/dev.stamp
 	$(BIN)/lint-imports
+
+rules: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -q tests/structure
+
+pages: $(VENV)/dev.stamp
 	$(BIN)/python docs/generate.py --check
 
 docs: $(VENV)/core.stamp  ## Write the generated parts of README.md and docs/ again.
