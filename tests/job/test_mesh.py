@@ -4,7 +4,7 @@ import pytest
 
 from ridgeline.errors import InputError
 from ridgeline.hardware.topology import parse_slice
-from ridgeline.job.mesh import check_batch, check_mesh, parse_mesh, parse_pairs
+from ridgeline.job.mesh import check_batch, check_mesh, parse_mesh, parse_pairs, pinned_degrees
 
 
 def test_pairs_may_have_spaces_around_them() -> None:
@@ -77,19 +77,21 @@ def test_a_degree_is_a_whole_number_from_one(degree: str, what: str, fix: str) -
     assert (refused.value.what, refused.value.where, refused.value.fix) == (what, "--mesh: fsdp", fix)
 
 
-def test_a_mesh_that_divides_the_slice_is_accepted() -> None:
-    check_mesh({"fsdp": 32, "tp": 2, "dcn_dp": 2}, parse_slice("2*tpu7x:4x4x4"), where="--mesh")
+def test_a_mesh_that_fills_the_slice_or_has_an_axis_for_the_rest_is_accepted() -> None:
+    check_mesh({"fsdp": 64, "tp": 2, "dcn_dp": 2}, parse_slice("2*tpu7x:4x4x4"), where="--mesh")
+    check_mesh({"fsdp": -1, "tp": 4}, parse_slice("tpu7x:4x4x4"), where="--mesh")
+    check_mesh({"fsdp": 128}, parse_slice("2*tpu7x:4x4x4"), where="--mesh")
 
 
-def test_a_mesh_that_does_not_divide_the_devices_is_refused() -> None:
+def test_a_mesh_that_does_not_fill_the_devices_is_refused() -> None:
     with pytest.raises(InputError) as refused:
         check_mesh({"fsdp": 32, "tp": 3}, parse_slice("tpu7x:4x4x4"), where="--mesh")
 
     # 4 x 4 x 4 chips of two devices each.
     assert str(refused.value) == (
-        "mesh does not divide the devices in one slice\n  where:    --mesh\n  value:    fsdp=32 tp=3, product 96\n"
-        "  expected: a divisor of 128: tpu7x:4x4x4 has 128 devices in one slice\n"
-        "  fix:      choose degrees whose product is 128, or leave an axis out to have it chosen"
+        "mesh does not fill the devices in one slice\n  where:    --mesh\n  value:    fsdp=32 tp=3, product 96\n"
+        "  expected: 128: tpu7x:4x4x4 has 128 devices in one slice\n"
+        "  fix:      choose degrees whose product is 128, or write -1 for an axis that takes the rest: fsdp=-1"
     )
 
 
@@ -97,7 +99,7 @@ def test_an_axis_across_slices_needs_that_many_slices() -> None:
     with pytest.raises(InputError) as refused:
         check_mesh({"dcn_dp": 4}, parse_slice("2*v5e:16x16"), where="--mesh")
 
-    assert refused.value.expected == "a divisor of 2: 2*v5e:16x16 has 2 slices"
+    assert refused.value.expected == "2: 2*v5e:16x16 has 2 slices"
 
 
 def test_a_batch_must_share_out_over_what_splits_it() -> None:
@@ -111,3 +113,14 @@ def test_a_batch_must_share_out_over_what_splits_it() -> None:
         "  expected: a multiple of 64 sequences (fsdp=32 × 2 micro-steps)\n"
         "  fix:      use 64 or 128, or lower a degree that splits the batch"
     )
+
+
+def test_an_axis_left_to_the_planner_is_the_only_one_that_is_not_held() -> None:
+    held = pinned_degrees(parse_mesh({"tp": 4, "fsdp": "-1"}, where="--mesh"))
+
+    assert held == {"dp": 1, "fsdp_transpose": 1, "tp": 4, "tp_sequence": 1, "cp": 1, "ep": 1, "pp": 1}
+
+
+def test_a_mesh_inside_the_slice_leaves_the_axes_across_slices_open() -> None:
+    assert "dcn_dp" not in pinned_degrees({"fsdp": 256})
+    assert pinned_degrees({"dcn_dp": 2}) == {"dcn_dp": 2, "dcn_fsdp": 1, "dcn_pp": 1}

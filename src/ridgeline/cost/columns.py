@@ -163,14 +163,14 @@ def tokens_per_microbatch(setting: TrainingSetting, columns: PlanColumns) -> Num
 
 def weight_shards(tensor: Tensor, columns: PlanColumns) -> Number:
     """Ways in which a weight is split; a mesh axis that two of its dimensions ask for counts once."""
-    axes = {mesh_axis: None for logical in tensor.axes for mesh_axis in MESH_AXES_OF.get(logical, ())}
+    axes = {axis: None for logical in _divisible(tensor) for axis in MESH_AXES_OF.get(logical, ())}
     return columns.degree(axes)
 
 
 def gathered_shards(tensor: Tensor, columns: PlanColumns) -> Number:
     """Ways in which a weight is still split when its operation runs: tensor and expert parallelism."""
     shards: Number = 1.0
-    if any(axis in {"mlp", "mlp_moe", "heads", "kv_heads", "vocab", "state", "conv"} for axis in tensor.axes):
+    if any(TENSOR_AXES[0] in MESH_AXES_OF.get(axis, ()) for axis in _divisible(tensor)):
         shards = shards * columns.tensor
     if "experts" in tensor.axes:
         shards = shards * columns.degrees["ep"]
@@ -181,6 +181,12 @@ def activation_shards(activation: Activation, columns: PlanColumns) -> Number:
     """Ways in which tensor parallelism splits an intermediate.
 
     Heads, MLP width and vocabulary are split; the residual stream is too (`activation_embed` on tp,
-    `activation_norm_length` on tp_sequence).
+    `activation_norm_length` on tp_sequence). A single key-value head is not: every device has it.
     """
-    return columns.tensor if activation.axes else 1.0
+    alone = activation.axes[:1] == ("kv_heads",) and activation.shape[:1] == (1,)
+    return 1.0 if alone or not activation.axes else columns.tensor
+
+
+def _divisible(tensor: Tensor) -> list[str]:
+    """Logical axes with more than one element; a single key-value head is replicated instead."""
+    return [axis for axis, size in zip(tensor.axes, tensor.shape, strict=True) if size > 1]

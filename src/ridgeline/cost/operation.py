@@ -67,10 +67,11 @@ def operation_cost(
 
 
 def matmul_dtype(setting: TrainingSetting, *, quantizable: bool) -> str:
-    """The dtype a matmul computes in: the recipe's where it applies, else the compute dtype."""
-    if setting.quantization is None or not quantizable:
+    """The dtype whose rate a matmul has: the recipe's where it applies and the chip has it, else the compute one."""
+    recipe = setting.quantization
+    if recipe is None or not quantizable or recipe.kind not in setting.hardware.chip.peak_flops_per_s:
         return setting.dtypes.compute
-    return setting.quantization.kind
+    return recipe.kind
 
 
 def transfer_part(name: str, phase: Phase, group: str, transfer: Transfer, *, setting: TrainingSetting) -> Part:
@@ -183,7 +184,8 @@ def _gathered_keys(phase: Phase, transfer: Transfer, setting: TrainingSetting) -
 def _context_bytes(op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> Number:
     """Keys and values of this device's sequences at full length: what context parallelism gathers."""
     width = op.num_kv_heads * (op.qk_head_dim + op.v_head_dim)
-    return rows * columns.degrees["cp"] * width * setting.activation_bytes / columns.tensor
+    ways = columns.tensor if op.num_kv_heads > 1 else 1.0
+    return rows * columns.degrees["cp"] * width * setting.activation_bytes / ways
 
 
 def _pass(path: str, elements: Number, *, setting: TrainingSetting, output: str) -> OperationCost:

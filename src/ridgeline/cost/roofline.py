@@ -78,7 +78,8 @@ def attained_s(*, flops: Number, C_flops_per_s: float, traffic_bytes: Number, W_
     6.1, 25.3, 153.9 and 9259 us; p = 1.5 gives 5.1, 23.1, 155.1 and 9278, a sharp knee 4.0, 19.8, 145.5 and 9200.
     Source: tpu-recipes 9e2e1db, microbenchmarks/ironwood/README.md (2026-05-27).
 
-    >>> attained_s(flops=10.0, C_flops_per_s=10.0, traffic_bytes=3.0, W_bytes_per_s=3.0) ** 1.5  # 1 s each
+    >>> both_s = attained_s(flops=10.0, C_flops_per_s=10.0, traffic_bytes=3.0, W_bytes_per_s=3.0)  # 1 s and 1 s
+    >>> print(round(both_s**1.5, 9))
     2.0
     """
     arithmetic_s, traffic_s = flops / C_flops_per_s, traffic_bytes / W_bytes_per_s

@@ -10,7 +10,7 @@ formulas are the same; none looks at the values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
@@ -70,8 +70,9 @@ class Part:
             "" for inner nodes.
         expected_s: Estimated time it adds to the step, its repetitions included.
         work: Its work, repetitions included.
-        composition: How `expected_s` follows from the children.
-        children: In order; for `overlap` the first one hides the others.
+        composition: How `expected_s` follows from the children; for `overlap` the first one hides the others.
+        once: The children of one repetition, in order.
+        times: Repetitions.
     """
 
     name: str
@@ -80,7 +81,13 @@ class Part:
     work: Work = NOTHING
     resource: str = ""
     composition: Composition = "leaf"
-    children: tuple[Part, ...] = ()
+    once: tuple[Part, ...] = ()
+    times: Number = 1.0
+
+    @property
+    def children(self) -> tuple[Part, ...]:
+        """The children, all repetitions included."""
+        return tuple(scaled(child, self.times) for child in self.once)
 
     def walk(self, prefix: str = "") -> Iterator[tuple[str, Part]]:
         """Every node below and including this one, with its path, parents first."""
@@ -97,15 +104,15 @@ def in_sequence(name: str, phase: Phase, children: Sequence[Part], *, times: Num
     >>> in_sequence("both", "forward", [a, b], times=4).expected_s
     20.0
     """
-    repeated = tuple(scaled(child, times) for child in children)
-    return Part(
+    together = Part(
         name=name,
         phase=phase,
-        expected_s=_total([child.expected_s for child in repeated]),
-        work=_total_work(repeated),
+        expected_s=_total([child.expected_s for child in children]),
+        work=_total_work(children),
         composition="sequence",
-        children=repeated,
+        once=tuple(children),
     )
+    return scaled(together, times)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +142,7 @@ def overlapped(name: str, phase: Phase, front: Part, behind: Sequence[Part], *, 
         expected_s=front.expected_s + exposed_s(front_s=front.expected_s, behind_s=behind_s, hiding=hiding),
         work=_total_work((front, *behind)),
         composition="overlap",
-        children=(front, *behind),
+        once=(front, *behind),
     )
 
 
@@ -149,18 +156,10 @@ def exposed_s(*, front_s: Number, behind_s: Number, hiding: Hiding) -> Number:
 
 
 def scaled(part: Part, times: Number) -> Part:
-    """The part, `times` over: its time, its work and its children's."""
+    """The part, `times` over: its time and its work; its children when they are asked for."""
     if isinstance(times, float | int) and times == 1:
         return part
-    return Part(
-        name=part.name,
-        phase=part.phase,
-        expected_s=part.expected_s * times,
-        work=part.work * times,
-        resource=part.resource,
-        composition=part.composition,
-        children=tuple(scaled(child, times) for child in part.children),
-    )
+    return replace(part, expected_s=part.expected_s * times, work=part.work * times, times=part.times * times)
 
 
 def larger(a: Number, b: Number) -> Number:

@@ -181,7 +181,7 @@ class PlanRequest:
     """What the user pins; the rest is searched.
 
     Attributes:
-        mesh: Degree by axis. An axis left out is searched, unless `closed`.
+        mesh: Degree by axis; empty leaves all to the search. `mesh.pinned_degrees` says what a partial one holds.
         gradient_accumulation: Micro-steps per optimizer step.
         pipeline: Microbatches and repeats.
         dtypes: Precisions.

@@ -76,19 +76,35 @@ def simplest_of_the_fastest(table: PlanTable, costs: Costs, fits: NDArray[np.boo
 
 
 def rivals(table: PlanTable, costs: Costs, fits: NDArray[np.bool_], best: int) -> list[int]:
-    """The fastest row of each other set of parallel axes; then of each other remat policy on the best's axes."""
-    order = np.argsort(np.where(fits, costs.expected_s, np.inf), kind="stable")
-    chosen_axes = _kind(_axes(table, best))
-    by_axes: dict[tuple[str, ...], int] = {}
+    """The rows to show beside the best, fastest first.
+
+    For every axis the best does without, the fastest plan that adds it alone ("why not tp?"); then the best's
+    mesh under other remat policies; then other sets of axes.
+    """
+    chosen, policy = _kind(_axes(table, best)), table.remat_of(best).policy
+    by_axis: dict[str, int] = {}
     by_policy: dict[str, int] = {}
-    for row in order[: int(fits.sum())].tolist():
-        axes, policy = _kind(_axes(table, row)), table.remat_of(row).policy
-        if axes != chosen_axes:
+    by_axes: dict[tuple[str, ...], int] = {}
+    for row in _fastest_of_each_mesh_and_policy(table, costs, fits):
+        axes = _kind(_axes(table, row))
+        added = [axis for axis in axes if axis not in chosen]
+        if len(added) == 1 and added[0] not in by_axis:
+            by_axis[added[0]] = row
+        elif table.mesh[row] == table.mesh[best] and table.remat_of(row).policy != policy:
+            by_policy.setdefault(table.remat_of(row).policy, row)
+        elif axes != chosen:
             by_axes.setdefault(axes, row)
-        elif policy != table.remat_of(best).policy:
-            by_policy.setdefault(policy, row)
-    found = [*by_axes.values(), *by_policy.values()][:MOST_ALTERNATIVES]
+    found = list(dict.fromkeys([*by_axis.values(), *by_policy.values(), *by_axes.values()]))[:MOST_ALTERNATIVES]
     return sorted(found, key=lambda row: costs.expected_s[row])
+
+
+def _fastest_of_each_mesh_and_policy(table: PlanTable, costs: Costs, fits: NDArray[np.bool_]) -> list[int]:
+    """Of the rows that fit, the fastest feed of each mesh under each policy, fastest first."""
+    rows = np.flatnonzero(fits)
+    order = rows[np.argsort(costs.expected_s[rows], kind="stable")]
+    pairs = table.mesh[order] * len(table.remats) + table.remat[order]
+    _, first = np.unique(pairs, return_index=True)
+    return order[np.sort(first)].tolist()
 
 
 def slower_because(rival: PlanEstimate, best: PlanEstimate) -> str:

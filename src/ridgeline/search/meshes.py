@@ -56,7 +56,7 @@ class Limits:
 
     Attributes:
         heads: Query heads of every attention layer.
-        kv_heads: Key-value heads of every attention layer.
+        kv_heads: Key-value heads of every attention layer that has more than one; a single one is replicated.
         widths: MLP and expert widths.
         experts: Routed experts; 0 for a dense model.
         layers: Decoder layers.
@@ -128,7 +128,7 @@ def limits_of(tree: ModelTree, *, seq_len: int, global_batch: int) -> Limits:
     }
     return Limits(
         heads=tuple(sorted({op.num_heads for op in attention})),
-        kv_heads=tuple(sorted({op.num_kv_heads for op in attention})),
+        kv_heads=tuple(sorted({op.num_kv_heads for op in attention if op.num_kv_heads > 1})),
         widths=tuple(sorted(widths)),
         experts=max((op.weight.shape[0] for op in operations if isinstance(op, ExpertMatmul)), default=0),
         layers=sum(layer.count for layer in tree.layers),
@@ -235,4 +235,4 @@ def _batch_refusal(degrees: Mapping[str, int], limits: Limits) -> str:
 
 
 def _indivisible(what: str, size: int, degree: int) -> str:
-    return "" if size % degree == 0 else f"{what} does not divide by {degree}"
+    return "" if size % degree == 0 else f"{what} cannot be split {degree} ways"

@@ -16,7 +16,7 @@ from ridgeline.job.remat import CHECKPOINT_NAMES, KEPT_ON_DEVICE, OFFLOADED, kee
 from ridgeline.search.meshes import divisors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -47,6 +47,10 @@ class PlanTable:
         accumulation: Micro-steps, by row.
         microbatches: Per pipeline pass, by row.
         repeats: Circular repeats, by row.
+        degrees: Degrees of every mesh, by axis.
+        links: Wiring of every mesh, by group.
+        saved: By checkpoint name, 1 where a policy keeps it on the device; `*` where it keeps everything.
+        offloaded: By checkpoint name, 1 where a policy keeps it on the host.
     """
 
     meshes: tuple[Mesh, ...]
@@ -56,6 +60,10 @@ class PlanTable:
     accumulation: NDArray[np.float64]
     microbatches: NDArray[np.float64]
     repeats: NDArray[np.float64]
+    degrees: Mapping[str, NDArray[np.float64]]
+    links: Mapping[str, Link]
+    saved: Mapping[str, NDArray[np.float64]]
+    offloaded: Mapping[str, NDArray[np.float64]]
 
     def __len__(self) -> int:
         """Rows."""
@@ -72,29 +80,26 @@ class PlanTable:
     def columns(self, rows: slice | NDArray[np.int64]) -> PlanColumns:
         """The plans of some rows, as the cost functions take them."""
         mesh, remat = self.mesh[rows], self.remat[rows]
-        degrees = np.array([[m.degrees[axis] for m in self.meshes] for axis in MESH_AXES], dtype=np.float64)
-        saved, offloaded = _kept_tables(self.remats)
         return PlanColumns(
-            degrees={axis: degrees[i][mesh] for i, axis in enumerate(MESH_AXES)},
+            degrees={axis: column[mesh] for axis, column in self.degrees.items()},
             accumulation=self.accumulation[rows],
             microbatches=self.microbatches[rows],
             repeats=self.repeats[rows],
-            saved={name: column[remat] for name, column in saved.items()},
-            offloaded={name: column[remat] for name, column in offloaded.items()},
-            links={group: _link_columns([m.links[group] for m in self.meshes], mesh) for group in GROUPS},
+            saved={name: column[remat] for name, column in self.saved.items()},
+            offloaded={name: column[remat] for name, column in self.offloaded.items()},
+            links={group: _taken(link, mesh) for group, link in self.links.items()},
         )
 
     def row(self, index: int) -> PlanColumns:
         """One plan with scalar columns: what the explanation is computed from."""
-        mesh, remat = self.mesh_of(index), self.remat_of(index)
-        saved, offloaded = _kept_tables((remat,))
+        mesh, remat = self.mesh_of(index), int(self.remat[index])
         return PlanColumns(
             degrees={axis: float(degree) for axis, degree in mesh.degrees.items()},
             accumulation=float(self.accumulation[index]),
             microbatches=float(self.microbatches[index]),
             repeats=float(self.repeats[index]),
-            saved={name: float(column[0]) for name, column in saved.items()},
-            offloaded={name: float(column[0]) for name, column in offloaded.items()},
+            saved={name: float(column[remat]) for name, column in self.saved.items()},
+            offloaded={name: float(column[remat]) for name, column in self.offloaded.items()},
             links=dict(mesh.links),
         )
 
@@ -110,6 +115,7 @@ def plan_table(job: Job, meshes: Sequence[Mesh], *, global_batch: int, layers: i
     table = np.array(feeds, dtype=np.float64).reshape(-1, 4)
     count = len(remats)
     repeated = np.repeat(table, count, axis=0)
+    saved, offloaded = _kept_tables(remats)
     return PlanTable(
         meshes=tuple(meshes),
         remats=remats,
@@ -118,6 +124,10 @@ def plan_table(job: Job, meshes: Sequence[Mesh], *, global_batch: int, layers: i
         accumulation=repeated[:, 1],
         microbatches=repeated[:, 2],
         repeats=repeated[:, 3],
+        degrees={axis: np.array([float(mesh.degrees[axis]) for mesh in meshes]) for axis in MESH_AXES},
+        links={group: _stacked([mesh.links[group] for mesh in meshes]) for group in GROUPS},
+        saved=saved,
+        offloaded=offloaded,
     )
 
 
@@ -171,5 +181,11 @@ def _kept_tables(
     return {**where("device"), "*": everything}, where("offload")
 
 
-def _link_columns(links: Sequence[Link], mesh: NDArray[np.int64]) -> Link:
-    return Link(**{name: np.array([getattr(link, name) for link in links])[mesh] for name in _LINK_FIELDS})
+def _stacked(links: Sequence[Link]) -> Link:
+    """The links of many meshes as one link of columns."""
+    return Link(**{name: np.array([getattr(link, name) for link in links], dtype=np.float64) for name in _LINK_FIELDS})
+
+
+def _taken(link: Link, mesh: NDArray[np.int64]) -> Link:
+    """The link's columns by plan instead of by mesh."""
+    return Link(**{name: getattr(link, name)[mesh] for name in _LINK_FIELDS})

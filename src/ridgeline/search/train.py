@@ -12,6 +12,7 @@ import numpy as np
 from ridgeline.cost.memory import training_memory
 from ridgeline.cost.training import training_step
 from ridgeline.errors import InfeasibleError, InputError
+from ridgeline.job.mesh import pinned_degrees
 from ridgeline.search.answer import PlanEstimate, Rejected, RunEstimate, SearchStatistics, TrainAnswer
 from ridgeline.search.assumptions import assumptions
 from ridgeline.search.batch import batch_candidates
@@ -107,6 +108,27 @@ def train(job: Job, *, progress: Progress | None = None) -> TrainAnswer:
     )
 
 
+def cost_pinned(job: Job) -> PlanEstimate:
+    """The plan a job pins, costed whether it fits or not; of what is left open, the fastest.
+
+    Args:
+        job: The question, its batch given.
+
+    Raises:
+        InputError: No batch is given, or the pinned mesh or batch contradicts the model or the slice.
+    """
+    if job.workload.global_batch is None:
+        raise InputError(
+            "no batch to cost a plan at",
+            where="workload.global_batch",
+            value=None,
+            expected="sequences per step",
+            fix="give global_batch",
+        )
+    searched = _search(job, job.workload.global_batch, _quiet)
+    return estimate_row(job, searched.setting, searched.table, int(searched.costs.expected_s.argmin()))
+
+
 def cost_plans(setting: TrainingSetting, table: PlanTable, progress: Progress) -> Costs:
     """Step time and memory of every row, block by block."""
     expected_s = np.empty(len(table))
@@ -139,7 +161,7 @@ def _best_batch(job: Job, progress: Progress) -> _Searched:
 def _search(job: Job, global_batch: int, progress: Progress) -> _Searched:
     setting = training_setting(job, global_batch=global_batch)
     limits = limits_of(setting.tree, seq_len=setting.seq_len, global_batch=global_batch)
-    meshes = legal_meshes(job.hardware, limits, job.plan.mesh)
+    meshes = legal_meshes(job.hardware, limits, pinned_degrees(job.plan.mesh))
     table = plan_table(job, meshes.legal, global_batch=global_batch, layers=limits.layers)
     if len(table) == 0:
         raise _nothing_legal(job, global_batch, meshes.refused)

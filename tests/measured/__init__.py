@@ -1,0 +1,1 @@
+"""Published training measurements as jobs with everything pinned."""

@@ -1,0 +1,60 @@
+"""Reads `tpu_training.json`: each row is a published measurement and the plan it was made with.
+
+`assumed` names what a source left open: the topology is then the cloud's default for that many chips, the mesh
+fsdp over all of them, the remat policy `none`, which asks for the least work.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ridgeline.hardware.topology import parse_slice
+from ridgeline.job.job import MESH_AXES, Dtypes, Job, Optimizer, PlanRequest, Quantization, Remat, Workload
+from ridgeline.model.zoo import load_model
+
+_FILE = Path(__file__).parent / "tpu_training.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCase:
+    """One measurement.
+
+    Attributes:
+        name: Its id.
+        job: The job it measured, everything pinned.
+        step_s: The measured step time.
+        assumed: What the source left open.
+    """
+
+    name: str
+    job: Job
+    step_s: float
+    assumed: tuple[str, ...]
+
+
+def measured_cases() -> list[MeasuredCase]:
+    """Every row."""
+    return [_case(row) for row in json.loads(_FILE.read_text())["rows"]]
+
+
+def _case(row: dict[str, Any]) -> MeasuredCase:
+    plan = PlanRequest(
+        mesh={**dict.fromkeys(MESH_AXES, 1), **row["mesh"]},
+        gradient_accumulation=row["gradient_accumulation"],
+        dtypes=Dtypes(weights=row["weights_dtype"], gradients=row["gradients_dtype"]),
+        quantization=None if row["quantization"] is None else Quantization(kind=row["quantization"]),
+        remat=Remat(policy=row["remat"]["policy"], tensors=row["remat"]["tensors"]),
+        optimizer=Optimizer(mu_dtype=row["mu_dtype"]),
+    )
+    workload = Workload(seq_len=row["seq_len"], global_batch=row["global_batch"])
+    job = Job(
+        model_reference=row["model"],
+        model=load_model(row["model"]),
+        hardware=parse_slice(row["hardware"]),
+        workload=workload,
+        plan=plan,
+    )
+    return MeasuredCase(name=row["id"], job=job, step_s=row["step_time_s"], assumed=tuple(row["assumed"]))
