@@ -201,11 +201,11 @@ def test_a_setting_that_is_not_modelled_is_said_to_be_so(train: Train, tmp_path:
         (
             with_flags(mesh="fsdp=48"),
             refusal(
-                "mesh does not divide the devices in one slice",
+                "mesh does not fill the devices in one slice",
                 where="--mesh",
                 value="fsdp=48, product 48",
-                expected="a divisor of 64: v6e:8x8 has 64 devices in one slice",
-                fix="choose degrees whose product is 64, or leave an axis out to have it chosen",
+                expected="64: v6e:8x8 has 64 devices in one slice",
+                fix="choose degrees whose product is 64, or write -1 for an axis that takes the rest: fsdp=-1",
             ),
         ),
         (

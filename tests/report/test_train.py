@@ -24,7 +24,7 @@ def leaf(name: str, phase: str, expected_s: float, resource: str = "compute") ->
 
 
 def hiding(expected_s: float, front: Part, behind: Part) -> Part:
-    return replace(front, name="layer", expected_s=expected_s, composition="overlap", children=(front, behind))
+    return replace(front, name="layer", expected_s=expected_s, composition="overlap", once=(front, behind))
 
 
 def test_hidden_communication_takes_no_time_and_exposed_communication_its_excess() -> None:

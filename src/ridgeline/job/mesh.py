@@ -102,13 +102,13 @@ def check_mesh(mesh: Mapping[str, int], hardware: Slice, *, where: str) -> None:
         free = FREE in named.values()
         if not named or product == available or (free and available % product == 0):
             continue
-        filled = f"{next(iter(named))}={FREE}" if named else ""
+        rest = f"{next(iter(named))}={FREE}"
         raise InputError(
             f"mesh does not {'divide' if free else 'fill'} the {things}",
             where=where,
             value=f"{_written(named)}, product {format_count(product)}",
             expected=f"{'a divisor of ' if free else ''}{available}: {hardware.name} has {available} {things}",
-            fix=f"choose degrees whose product is {available}, or write {FREE} for an axis that takes the rest: {filled}",
+            fix=f"choose degrees whose product is {available}, or write {FREE} for an axis that takes the rest: {rest}",
         )
 
 
