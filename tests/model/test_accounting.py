@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgeline.model.accounting import account, kept_elements_per_token, keys_read, mean_visible_keys, operations
-from ridgeline.model.operations import Attention, ModelTree, Span
+from ridgeline.model.operations import Activation, Attention, ModelTree, Span
 from ridgeline.model.parameters import count_parameters
 from ridgeline.model.table import model_from_table
 from ridgeline.model.tree import model_tree
@@ -73,6 +74,34 @@ def test_a_scorer_lets_through_no_more_keys_than_it_picks() -> None:
     assert {operation.selected_keys for operation in picked} == {2048}
     assert {keys_read(operation, seq_len=2048) for operation in picked} == {1024}
     assert {keys_read(operation, seq_len=131072) for operation in picked} == {2048 - 2048**2 / (2 * 131072)}
+
+
+def test_a_key_that_stands_for_several_tokens_is_read_and_kept_once_for_them() -> None:
+    def compressed(**changes: int) -> Attention:
+        return replace(
+            Attention(
+                path="scores",
+                num_heads=1,
+                num_kv_heads=1,
+                qk_head_dim=4,
+                v_head_dim=4,
+                span=Span(),
+                output=Activation(name="context", axes=("heads",), shape=(4,)),
+                cache_elements=4,
+            ),
+            **changes,
+        )
+
+    assert keys_read(compressed(tokens_per_key=4), seq_len=1000) == 500 / 4
+    assert keys_read(compressed(tokens_per_key=4, selected_keys=25), seq_len=1000) == (100 - 100**2 / 2000) / 4
+
+
+def test_compressed_keys_make_the_cache_of_a_long_sequence_small() -> None:
+    # 21 layers keep a key for 4 tokens (512 elements, 128 for the scorer), 20 a key for 128, all 43 a window of 128.
+    tokens = 2**20
+    elements = 43 * 128 * 512 + tokens * (21 * (512 + 128) / 4 + 20 * 512 / 128)
+
+    assert counted(zoo("deepseek4-284b"), seq_len=tokens).cache_elements_per_sequence == elements
 
 
 # --- FLOPs ------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from ridgeline.model.parameters import count_parameters
 from ridgeline.model.spec import AttentionSpec, LayerSpec, MlpSpec, MoeSpec
 from ridgeline.model.tree import model_tree
 from ridgeline.model.zoo import _families, _key, _read, load_model, model_names, resolve_model
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # Parameters of the language model, as Hugging Face's transformers 5.24.0 instantiates the published config.json
 # (meta device, tied tables once, no multi-token-prediction heads).
@@ -63,7 +60,7 @@ PRINTED_BY_LLM_FOUNDRY = {
 }
 
 # In units of 1e9, as printed. Megatron: arXiv:2104.04473 table 1, arXiv:2205.05198 table 3. PaLM: arXiv:2204.02311
-# table 1. Nemotron: arXiv:2406.11704. MaxText's custom models: its guide, custom_model.md.
+# table 1. Nemotron: arXiv:2406.11704. DeepSeek-V4: its name in MaxText. MaxText's custom models: its guide.
 PRINTED_IN_BILLIONS = {
     "megatron-1.7b": "1.7",
     "megatron-3.6b": "3.6",
@@ -85,11 +82,18 @@ PRINTED_IN_BILLIONS = {
     "palm-540b": "540.36",
     "nemotron4-340b": "341",
     "custom-900b-dense": "915",
+    "deepseek4-284b": "284",
     "delphi-3e18": "0.447",
     "nanotron-1.34b": "1.34",
     "nanotron-8.86b": "8.86",
     "nanotron-80b": "80.0",
 }
+
+# AI-Hypercomputer/maxtext, src/maxtext/configs/models at e591f30cb.
+OF_MAXTEXT = (Path(__file__).parent / "data" / "maxtext_names.txt").read_text(encoding="utf-8").split()
+
+# Each family's file says why.
+LEFT_OUT = {"deepseek-custom", "qwen3-custom-30b-a3b"}
 
 ALSO_CALLED = {
     "meta-llama/Llama-3.1-70B": "llama3.1-70b",
@@ -121,6 +125,7 @@ ALSO_CALLED = {
     "deepseekv2": "deepseek2-236b",
     "deepseek3-671b-2dfsdp": "deepseek3-671b",
     "deepseek-ai/DeepSeek-R1": "deepseek3-671b",
+    "DeepSeekV4 Flash": "deepseek4-284b",
     "google/gemma-3-27b-it": "gemma3-27b",
     "google/gemma-2-9b": "gemma2-9b",
     "MPT-760m": "mpt-760m",
@@ -157,6 +162,15 @@ def test_gemma_2_pads_the_vocabulary_by_128_rows_in_maxtext() -> None:
 @pytest.mark.parametrize(("alias", "name"), ALSO_CALLED.items())
 def test_a_common_name_means_the_same_model(alias: str, name: str) -> None:
     assert load_model(alias).name == name
+
+
+@pytest.mark.parametrize("name", OF_MAXTEXT)
+def test_every_model_of_maxtext_is_known_by_its_name_or_left_out_with_the_reason(name: str) -> None:
+    if name in LEFT_OUT:
+        reasons = " ".join(family.read_text(encoding="utf-8") for family in _families())
+        assert f"Left out: {name} (" in reasons.replace("\n# ", " ")
+    else:
+        assert load_model(name)
 
 
 def test_no_two_models_answer_to_one_name() -> None:
@@ -212,6 +226,13 @@ def test_every_other_layer_of_maverick_has_experts() -> None:
 
     assert [isinstance(layer.mlp, MoeSpec) for layer in layers] == [False, True] * 24
     assert [layer.mixer.span.kind for layer in layers] == ["chunked", "chunked", "chunked", "causal"] * 12
+
+
+def test_the_last_layers_of_gemma_4_e4b_reuse_earlier_keys() -> None:
+    layers = [layer for layer, count in load_model("gemma4-e4b").layers for _ in range(count)]
+
+    assert [layer.mixer.own_kv for layer in layers] == [True] * 24 + [False] * 18
+    assert [layer.mixer.span.kind for layer in layers] == (["sliding"] * 5 + ["causal"]) * 7
 
 
 def test_an_unknown_name_is_answered_with_near_ones() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from ridgeline.errors import InputError
 from ridgeline.model.operations import Span
-from ridgeline.model.spec import AttentionSpec, GatedDeltaSpec, LayerSpec, MlpSpec, MoeSpec, NormSpec
+from ridgeline.model.spec import AttentionSpec, GatedDeltaSpec, LayerSpec, MambaSpec, MlpSpec, MoeSpec, NormSpec
 from ridgeline.model.table import model_from_table
 
 if TYPE_CHECKING:
@@ -60,6 +60,14 @@ def test_a_kind_may_have_another_sort_of_mixer_and_channel() -> None:
     assert layers[1:] == read()[1:]
 
 
+def test_a_second_mixer_may_run_beside_the_first() -> None:
+    mamba = {"version": 2, "inner_dim": 16, "state_dim": 4, "conv_kernel": 4, "num_heads": 2}
+    layer = read(beside={"mamba": mamba})[0]
+
+    assert layer.mixer == AttentionSpec(**ATTENTION)
+    assert layer.beside == MambaSpec(**mamba)
+
+
 def test_the_final_norm_is_of_the_layers_kind_unless_given() -> None:
     def final_norm(**changes: object) -> NormSpec | None:
         return model_from_table({**PLAIN, **changes}, name="tiny", where="test").final_norm
@@ -104,6 +112,9 @@ def test_an_unknown_key_is_answered_with_a_near_one() -> None:
         ("name", "other"),
         ("layers", []),
         ("moe", MOE),
+        ("beside", {"mamba": {}}),
+        ("beside", {"nothing": 1}),
+        ("beside", {"mamba": {}, "mla": {}}),
     ],
 )
 def test_a_wrong_value_is_an_input_error(key: str, value: object) -> None:

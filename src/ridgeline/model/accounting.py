@@ -173,12 +173,15 @@ def mean_visible_keys(span: Span, *, seq_len: int) -> float:
 
 
 def keys_read(operation: Attention, *, seq_len: int) -> float:
-    """Keys an attention reads for a query, mean over a sequence: those in its span that a scorer lets through."""
-    visible = mean_visible_keys(operation.span, seq_len=seq_len)
-    if not operation.selected_keys:
-        return visible
-    best = Span(kind="sliding", window=operation.selected_keys)
-    return min(visible, mean_visible_keys(best, seq_len=seq_len))
+    """Keys an attention reads for a query, mean over a sequence: those in its span that a scorer lets through.
+
+    A key may stand for m tokens (`tokens_per_key`), of which a scorer picks k: the mean of min(tokens, k·m) / m.
+    """
+    tokens = mean_visible_keys(operation.span, seq_len=seq_len)
+    if operation.selected_keys:
+        best = Span(kind="sliding", window=operation.selected_keys * operation.tokens_per_key)
+        tokens = min(tokens, mean_visible_keys(best, seq_len=seq_len))
+    return tokens / operation.tokens_per_key
 
 
 def forward_flops_per_token(operation: Operation, *, seq_len: int) -> float:
@@ -242,12 +245,12 @@ def _active(operation: Operation, size: int) -> int:
     return size
 
 
-def _cache_elements(operation: Operation, *, seq_len: int) -> tuple[int, float]:
+def _cache_elements(operation: Operation, *, seq_len: int) -> tuple[float, float]:
     """What decoding keeps: of each token, and of a whole sequence."""
     match operation:
-        case Attention(cached=True, span=span, cache_elements=elements):
-            kept = min(span.window, seq_len) if span.window else seq_len
-            return elements, elements * kept
+        case Attention(cached=True, span=span):
+            elements = operation.cache_elements / operation.tokens_per_key
+            return elements, elements * (min(span.window, seq_len) if span.window else seq_len)
         case Recurrence():
             return 0, operation.state_elements
         case _:

@@ -162,7 +162,7 @@ def _attention_flops(operation: Attention, seq_len: int, convention: FlopConvent
         case "none":
             keys = 0.0
         case "full":
-            keys = float(seq_len)
+            keys = seq_len / operation.tokens_per_key
         case "causal":
             keys = keys_read(operation, seq_len=seq_len)
         case "half_window":

@@ -28,6 +28,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_
 from ridgeline.errors import InputError, nearest
 from ridgeline.model.spec import (
     AttentionSpec,
+    CompressedAttentionSpec,
     GatedDeltaSpec,
     LayerSpec,
     MambaSpec,
@@ -42,7 +43,13 @@ Table: TypeAlias = Mapping[str, object]
 
 _Record = TypeVar("_Record")
 
-_MIXERS = {"attention": AttentionSpec, "mla": MlaSpec, "mamba": MambaSpec, "gated_delta": GatedDeltaSpec}
+_MIXERS = {
+    "attention": AttentionSpec,
+    "mla": MlaSpec,
+    "compressed": CompressedAttentionSpec,
+    "mamba": MambaSpec,
+    "gated_delta": GatedDeltaSpec,
+}
 _CHANNELS = {"mlp": MlpSpec, "moe": MoeSpec}
 _LAYER_KEYS = {*_MIXERS, *_CHANNELS} | {field.name for field in fields(LayerSpec)} - {"mixer", "mlp"}
 _STACK_KEYS = {"num_layers", "leading", "pattern", "layer"}
@@ -104,18 +111,24 @@ def _kinds_in_order(table: Table, where: str) -> list[str]:
 
 
 def _layer(shared: Table, own: Table, *, where: str) -> LayerSpec:
-    """One kind of layer: at most one mixer, at most one channel mixer, and its norms."""
-    parts: dict[str, object] = {}
+    """One kind of layer: its mixers, its channel mixer and its norms."""
     both = merged(shared, own)
-    for role, kinds in (("mixer", _MIXERS), ("mlp", _CHANNELS)):
-        found = [key for key in kinds if key in own] or [key for key in kinds if key in shared]
-        if len(found) > 1:
-            raise _wrong(where, role, ", ".join(found), f"one of {', '.join(kinds)}")
-        parts[role] = None
-        for key in found:
-            parts[role] = _record(kinds[key], _subtable(both, key, where), f"{where}.{key}")
-    rest = {key: value for key, value in both.items() if key not in _MIXERS and key not in _CHANNELS}
+    parts = {role: _chosen(kinds, shared, own, where) for role, kinds in (("mixer", _MIXERS), ("mlp", _CHANNELS))}
+    beside = _subtable(both, "beside", where)
+    if not beside.keys() <= _MIXERS.keys():
+        raise _wrong(where, "beside", ", ".join(beside), f"one of {', '.join(_MIXERS)}")
+    parts["beside"] = _chosen(_MIXERS, {}, beside, f"{where}.beside")
+    rest = {key: value for key, value in both.items() if key not in {*_MIXERS, *_CHANNELS, "beside"}}
     return _record(LayerSpec, rest, where, **parts)
+
+
+def _chosen(kinds: Mapping[str, type[object]], shared: Table, own: Table, where: str) -> object:
+    """The one record that a table names out of several kinds, or None; `own` may name another kind than `shared`."""
+    found = [key for key in kinds if key in own] or [key for key in kinds if key in shared]
+    if len(found) > 1:
+        raise _wrong(where, found[1], ", ".join(found), f"one of {', '.join(kinds)}")
+    both = merged(shared, own)
+    return next((_record(kinds[key], _subtable(both, key, where), f"{where}.{key}") for key in found), None)
 
 
 def _record(kind: type[_Record], table: Table, where: str, **ready: object) -> _Record:

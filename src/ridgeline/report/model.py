@@ -10,7 +10,15 @@ from ridgeline.job.job import BYTES_OF, Dtype, Remat
 from ridgeline.job.remat import placements
 from ridgeline.model.accounting import TRAINING_PASSES, account, kept_elements_per_token
 from ridgeline.model.flop_convention import CONVENTIONS, training_flops_per_token
-from ridgeline.model.spec import AttentionSpec, GatedDeltaSpec, MambaSpec, MlaSpec, MlpSpec, MoeSpec
+from ridgeline.model.spec import (
+    AttentionSpec,
+    CompressedAttentionSpec,
+    GatedDeltaSpec,
+    MambaSpec,
+    MlaSpec,
+    MlpSpec,
+    MoeSpec,
+)
 from ridgeline.model.tree import layer_names, model_tree
 from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Report, Table
 from ridgeline.units import format_bytes, format_count, format_flops, format_fraction
@@ -174,7 +182,7 @@ def _layers(spec: ModelSpec) -> Table:
             (
                 Cell(text=name, tone="strong"),
                 Cell(text=str(count)),
-                _NOTHING if layer.mixer is None else Cell(text=_mixer_in_words(layer.mixer)),
+                Cell(text=" + ".join(_mixer_in_words(mixer) for mixer in (layer.mixer, layer.beside) if mixer) or "–"),
                 _NOTHING if layer.mlp is None else Cell(text=_channel_in_words(layer.mlp)),
             )
             for name, (layer, count) in zip(layer_names(tuple(counts)), counts.items(), strict=True)
@@ -191,6 +199,10 @@ def _mixer_in_words(mixer: MixerSpec) -> str:
         case MlaSpec(num_heads=heads, kv_lora_rank=rank, qk_rope_head_dim=rope):
             best = f", best {mixer.indexer.top_k:,} keys" if mixer.indexer else ""
             return f"MLA, {heads} heads, cache of {rank} + {rope}{best}"
+        case CompressedAttentionSpec(num_heads=heads, head_dim=width, window=window, tokens_per_key=tokens):
+            beyond = f", then a key for {tokens} tokens" if tokens else ""
+            best = f", best {mixer.indexer.top_k:,}" if mixer.indexer else ""
+            return f"attention, {heads} heads (1 KV) of {width}, last {window:,}{beyond}{best}"
         case MambaSpec(version=version, inner_dim=inner, state_dim=state):
             return f"Mamba-{version}, width {inner:,}, state {state}"
         case GatedDeltaSpec(num_value_heads=heads, value_head_dim=width):
@@ -215,7 +227,7 @@ def _where_flops_are(total: ModelAccount) -> Bars:
     """Forward FLOPs by block, the scores of attention (which grow with the sequence) apart from its weights."""
     blocks: defaultdict[str, float] = defaultdict(float)
     for part in total.parts:
-        block = part.path if part.path.endswith("/scores") else "/".join(part.path.split("/")[:-1][:2])
+        block = part.path if part.path.endswith("scores") else "/".join(part.path.split("/")[:-1][:2])
         blocks[block] += part.flops_per_token
     return Bars(
         title="FLOPs",
