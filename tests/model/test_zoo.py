@@ -95,6 +95,22 @@ OF_MAXTEXT = (Path(__file__).parent / "data" / "maxtext_names.txt").read_text(en
 # Each family's file says why.
 LEFT_OUT = {"deepseek-custom", "qwen3-custom-30b-a3b"}
 
+SAME_LAYERS_AS_CONFIG = {
+    "DeepSeek-V3.2": "deepseek3.2-671b",
+    "Kimi-K2": "kimi-k2-1t",
+    "Llama-2-70b": "llama2-70b",
+    "Llama-3.2-1B": "llama3.2-1b",
+    "Llama-4-Scout-17B-16E": "llama4-17b-16e",
+    "Qwen2.5-7B": "qwen2.5-7b",
+    "Qwen3-235B-A22B": "qwen3-235b-a22b",
+    "Qwen3-Next-80B-A3B": "qwen3-next-80b-a3b",
+    "Qwen3.5-397B-A17B": "qwen3.5-397b-a17b",
+    "gemma-2-27b": "gemma2-27b",
+    "gemma-3-27b": "gemma3-27b",
+    "gemma-4-26B-A4B": "gemma4-26b",
+    "gpt-oss-120b": "gpt-oss-120b",
+}
+
 ALSO_CALLED = {
     "meta-llama/Llama-3.1-70B": "llama3.1-70b",
     "meta-llama/Llama-3.1-70B-Instruct": "llama3.1-70b",
@@ -202,6 +218,13 @@ def test_heads_and_experts_of_every_model_divide(name: str) -> None:
             assert layer.mixer.num_heads % layer.mixer.num_kv_heads == 0
         if isinstance(layer.mlp, MoeSpec):
             assert layer.mlp.top_k <= layer.mlp.num_experts
+
+
+@pytest.mark.parametrize(("config", "name"), SAME_LAYERS_AS_CONFIG.items())
+def test_a_zoo_model_has_the_layers_of_its_published_config(config: str, name: str) -> None:
+    published = resolve_model(str(Path(__file__).parent / "data" / "hf_configs" / f"{config}.json"))
+
+    assert load_model(name).layers == published.layers
 
 
 def test_layers_alternate_as_the_pattern_says() -> None:
