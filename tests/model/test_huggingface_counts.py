@@ -223,17 +223,14 @@ def test_arctic_has_480_billion_parameters_of_which_17_are_active() -> None:
         "tie_word_embeddings": False,
         "vocab_size": 32000,
     }
-    expert = 3 * 7168 * 4864
-    layer = (
-        7168 * 128 * (56 + 2 * 8) + 56 * 128 * 7168  # attention
-        + 128 * expert + 128 * 7168  # experts and router
-        + 3 * 7168 * 7168  # the dense MLP beside them, as wide as the model
-        + 3 * 7168  # norms
-    )  # fmt: skip
+    attention = 7168 * 128 * (56 + 2 * 8) + 56 * 128 * 7168
+    experts = 128 * 3 * 7168 * 4864 + 128 * 7168  # with the router
+    beside = 3 * 7168 * 7168  # a dense MLP as wide as the model
+    norms = 3 * 7168
 
     count = counted(arctic)
 
-    assert count.total == 35 * layer + 2 * 32000 * 7168 + 7168
+    assert count.total == 35 * (attention + experts + beside + norms) + 2 * 32000 * 7168 + 7168
     assert (round(count.total / 1e9), round(count.active / 1e9)) == (479, 17)
 
 
