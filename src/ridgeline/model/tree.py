@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
     from ridgeline.model.spec import ChannelSpec, MixerSpec, ModelSpec
 
+_UNTOLD = {"", "own"}
+"""Words that go without saying in a layer's name."""
+
 _LOSS_FLOPS = 4
 """Subtract the maximum, exponential, sum, compare; per vocabulary entry."""
 
@@ -249,7 +252,7 @@ def layer_names(layers: Sequence[LayerSpec]) -> tuple[str, ...]:
     telling = [len({word for word in column if word}) > 1 for column in zip(*described, strict=True)]
     names: list[str] = []
     for layer, words in zip(layers, described, strict=True):
-        told = [word for word, tells in zip(words, telling, strict=True) if tells and word]
+        told = [word for word, tells in zip(words, telling, strict=True) if tells and word not in _UNTOLD]
         if not told and len(layers) > 1 and layer.mixer is None and layer.mlp is not None:
             told = [_channel_name(layer.mlp)]
         name = "_".join([*told, "layer"])

@@ -10,7 +10,7 @@ for those it does not know), checked by the parameter counts in the tests.
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -62,7 +62,6 @@ class Family:
         score_correction: The offset used for choosing experts is a trained parameter.
         shared_gate: A learned gate on the shared expert.
         extra_scales: Trained scalars of a layer beside all these.
-        notes: What a reader of the answer should know.
     """
 
     norm: NormSpec = _RMS
@@ -92,7 +91,6 @@ class Family:
     score_correction: bool = False
     shared_gate: bool = False
     extra_scales: int = 0
-    notes: tuple[str, ...] = field(default=())
 
 
 _PLAIN = Family()
@@ -135,7 +133,7 @@ _GLM_MOE = replace(_GLM, qk_norm="head", qk_norm_when="use_qk_norm")
 _DEEPSEEK = Family(mlp_bias="mlp_bias")
 _EXAONE4 = Family(pre_norms=0, post_norm=True, qk_norm="head", window="periodic", rotary="local")
 _HUNYUAN = replace(_BIASED, qk_norm="head")
-_STEP3P7 = replace(_BIASED, mlp_bias="mlp_bias", qk_norm="head", output_gate="head", window="periodic")
+_STEP3P7 = replace(_BIASED, mlp_bias="mlp_bias", qk_norm="head", output_gate="head")
 _ERNIE = Family(qkv_bias="use_bias", out_bias="use_bias", mlp_bias="use_bias")
 _INTERNLM = Family(qkv_bias="bias", out_bias="bias")
 
@@ -167,7 +165,7 @@ FAMILIES: dict[str, Family] = {
         norm=_LAYER_NORM, gated=False, parallel="parallel_attn", qkv_bias="bias", out_bias="bias", mlp_bias="bias"
     ),
     "falcon_h1": replace(_LLAMA, linear="mamba2"),
-    "flex_olmo": replace(_OLMO2),
+    "flex_olmo": _OLMO2,
     "gemma": _BIASED,
     "gemma2": _GEMMA2,
     "gemma3_text": _GEMMA3,
@@ -189,16 +187,16 @@ FAMILIES: dict[str, Family] = {
     "granitemoehybrid": replace(_BIASED, linear="mamba2"),
     "granitemoeshared": _BIASED,
     "helium": _LLAMA,
-    "hyperclovax": replace(_LLAMA, post_norm="use_post_norm"),
     "hunyuan_v1_dense": _HUNYUAN,
     "hunyuan_v1_moe": _HUNYUAN,
+    "hyperclovax": replace(_LLAMA, post_norm="use_post_norm"),
     "internlm": _INTERNLM,
     "internlm2": _INTERNLM,
     "internlm3": Family(qkv_bias="qkv_bias", out_bias="bias", mlp_bias="bias"),
     "jamba": Family(linear="mamba1", rotary=False),
     "llama": _LLAMA,
     "llama4_text": replace(_BIASED, qk_norm="head", qk_norm_when="use_qk_norm", qk_norm_spec=_NO_SCALE),
-    "mimo": replace(_QWEN2),
+    "mimo": _QWEN2,
     "mimo_v2_flash": replace(_GLM, sinks="local"),
     "minicpm": _PLAIN,
     "minicpm3": _DEEPSEEK,

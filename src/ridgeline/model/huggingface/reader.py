@@ -39,8 +39,9 @@ def read_config(path: Path) -> ModelSpec:
         InputError: The file cannot be read, does not describe a decoder with attention, or has values
             that no model can have.
     """
+    content = load_object(path)
     name = path.resolve().parent.name if path.name == "config.json" else path.stem
-    return spec_from_object(load_object(path), name=name or path.stem, where=str(path))
+    return spec_from_object(content, name=name or path.stem, where=str(path))
 
 
 def spec_from_object(content: Mapping[str, Json], *, name: str, where: str) -> ModelSpec:
