@@ -91,6 +91,21 @@ def test_a_huge_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
     assert caught.value.expected == f"at most {LARGEST_FILE_BYTES} bytes"
 
 
+def test_many_nested_sections_get_one_error(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"text_config": ' * 900 + "{}" + "}" * 900)
+
+    with pytest.raises(InputError):
+        read_config(path)
+
+
+def test_a_pattern_of_a_million_letters_gets_one_error() -> None:
+    with pytest.raises(InputError, match="one for each layer"):
+        spec_from_object(
+            {"model_type": "nemotron_h", "hybrid_override_pattern": "M" * 1_000_000}, name="model", where="config.json"
+        )
+
+
 def test_a_byte_order_mark_is_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps(LLAMA), encoding="utf-8-sig")
@@ -120,6 +135,7 @@ def test_a_dimension_that_no_model_has_gets_one_error(key: str, value: object) -
         ({"num_experts": 4}, "num_experts_per_tok", "a whole number"),
         ({"layer_types": ["full_attention"]}, "layer_types", "one for each of the 4 layers"),
         ({"layer_types": ["astral_attention"] * 4}, "layer_types", "one of "),
+        ({"layer_types": ["linear_attention"] * 4}, "layer_types", "one of "),
         ({"layer_types": [1, 2, 3, 4]}, "layer_types", "a list of words"),
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings", "true or false"),
         ({"attention_bias": 1}, "attention_bias", "true or false"),

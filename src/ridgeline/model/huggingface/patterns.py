@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from ridgeline.model.huggingface.config import MOST_LAYERS
 from ridgeline.model.operations import Span
 
 if TYPE_CHECKING:
@@ -97,12 +98,12 @@ def _single_blocks(config: Config) -> tuple[tuple[Mixer, Channel], ...] | None:
         return None
     pattern = config.word("hybrid_override_pattern")
     if pattern:
-        if not set(pattern) <= set(_LETTERS):
-            config.refuse("hybrid_override_pattern", pattern, f"the letters {' '.join(_LETTERS)}")
+        if not set(pattern) <= set(_LETTERS) or len(pattern) > MOST_LAYERS:
+            config.refuse("hybrid_override_pattern", pattern, f"the letters {' '.join(_LETTERS)}, one for each layer")
         return tuple(_LETTERS[letter] for letter in pattern)
     listed = config.values.get("layer_types")
     words = config.words("layer_types", len(listed) if isinstance(listed, list) else 0)
-    if not words:
+    if not words or len(words) > MOST_LAYERS:
         config.refuse("hybrid_override_pattern", "(absent)", "a letter for each layer", what="a key is missing")
     for word in words:
         if word not in _SINGLE_BLOCKS:
@@ -151,9 +152,12 @@ def _span_words(config: Config, count: int) -> tuple[str, ...]:
     layers = range(count)
     words = config.words("layer_types", count)
     if words is not None:
+        known = _ATTENTION_WORDS
+        if config.family.linear is not None:
+            known = known | _LINEAR_WORDS | set(_SINGLE_BLOCKS)
         for word in words:
-            if word not in _ATTENTION_WORDS | _LINEAR_WORDS | set(_SINGLE_BLOCKS):
-                config.refuse("layer_types", word, f"one of {', '.join(sorted(_ATTENTION_WORDS | _LINEAR_WORDS))}")
+            if word not in known:
+                config.refuse("layer_types", word, f"one of {', '.join(sorted(known))}")
         return words
     listed = config.counts("hybrid_layer_pattern", count)
     if listed is not None:

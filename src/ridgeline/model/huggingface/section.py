@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _LLAMA_KEYS = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", "intermediate_size")
 _FALLBACK = "llama"
+_DEEPEST = 3
+"""Sections within sections: `thinker_config.text_config` is the deepest met."""
 
 
 def decoder_section(content: Mapping[str, Json], *, where: str) -> tuple[Config, tuple[str, ...]]:
@@ -67,12 +69,15 @@ def _refuse_type(model_type: str, where: str) -> None:
 
 def _language_model(content: Mapping[str, Json]) -> tuple[str, Mapping[str, Json]]:
     """The nested object that describes the language model, with its key; the file itself when there is none."""
-    for key in SECTIONS:
-        section = content.get(key)
-        if isinstance(section, dict) and section:
-            inner_key, inner = _language_model(section)
-            return f"{key}.{inner_key}" if inner_key else key, inner
-    return "", content
+    keys: list[str] = []
+    inner = content
+    for _ in range(_DEEPEST):
+        nested = [(key, part) for key in SECTIONS if isinstance(part := inner.get(key), dict) and part]
+        if not nested:
+            break
+        key, inner = nested[0]
+        keys.append(key)
+    return ".".join(keys), inner
 
 
 def _family_name(
