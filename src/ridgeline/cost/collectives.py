@@ -20,10 +20,11 @@ from ridgeline.cost.work import Number, larger
 def all_gather_s(*, V_bytes: Number, N: Number, n: Number, W_bytes_per_s: Number) -> Number:
     """Time to gather V bytes onto each of N devices, bandwidth-bound.
 
-    T = V · (N − 1)/N / (n · W)
+    Formula: T = V · (N − 1)/N / (n · W)
 
-    Source: Scaling Book, ch. 3 "Sharded matrices", all-gather; the (N − 1)/N is exact for rings and, with
-    n = 1, for lines.
+    Assumes: bandwidth-bound; exact for rings and, with n = 1, for lines.
+
+    Source: Scaling Book, ch. 3, all-gather.
 
     >>> round(all_gather_s(V_bytes=34e6, N=4, n=2, W_bytes_per_s=4.5e10) * 1e6, 1)  # 34 MB over a v5e ring of 4
     283.3
@@ -34,7 +35,7 @@ def all_gather_s(*, V_bytes: Number, N: Number, n: Number, W_bytes_per_s: Number
 def reduce_scatter_s(*, V_bytes: Number, N: Number, n: Number, W_bytes_per_s: Number) -> Number:
     """Time to sum V bytes held by each of N devices, leaving each with its share: as an all-gather.
 
-    T = V · (N − 1)/N / (n · W)
+    Formula: T = V · (N − 1)/N / (n · W)
 
     Source: Scaling Book, ch. 3: the transpose of an all-gather.
 
@@ -45,9 +46,11 @@ def reduce_scatter_s(*, V_bytes: Number, N: Number, n: Number, W_bytes_per_s: Nu
 
 
 def gather_load(*, N: Number, n: Number) -> Number:
-    """Bytes over the busiest link per gathered byte: (N − 1)/N / n.
+    """Bytes over the busiest link per gathered byte: all but its own share reaches a device, over n links at once.
 
-    All but its own share reaches a device, over n links at once.
+    Formula: load = (N − 1)/N / n
+
+    Source: Scaling Book, ch. 3, all-gather.
 
     >>> gather_load(N=4, n=2)
     0.375
@@ -58,7 +61,7 @@ def gather_load(*, N: Number, n: Number) -> Number:
 def all_reduce_s(*, V_bytes: Number, N: Number, n: Number, W_bytes_per_s: Number) -> Number:
     """Time to sum V bytes held by each of N devices, leaving each with the sum.
 
-    T = 2 · V · (N − 1)/N / (n · W)
+    Formula: T = 2 · V · (N − 1)/N / (n · W)
 
     Source: Scaling Book, ch. 3: a reduce-scatter, then an all-gather.
 
@@ -71,7 +74,9 @@ def all_reduce_s(*, V_bytes: Number, N: Number, n: Number, W_bytes_per_s: Number
 def all_to_all_s(*, V_bytes: Number, load: Number, W_bytes_per_s: Number) -> Number:
     """Time for each device to exchange the V bytes it holds with all others.
 
-    T = V · load / W, where `load` is `ring_exchange_load` or `line_exchange_load`.
+    Formula: T = V · load / W
+
+    Assumes: `load` is `ring_exchange_load` or `line_exchange_load`.
 
     Source: Scaling Book, ch. 3: on a ring a quarter of an all-gather of the same global array.
 
@@ -84,7 +89,9 @@ def all_to_all_s(*, V_bytes: Number, load: Number, W_bytes_per_s: Number) -> Num
 
 
 def permute_s(*, V_bytes: Number, W_bytes_per_s: Number) -> Number:
-    """Time to pass V bytes to a neighbour: T = V / W.
+    """Time to pass V bytes to a neighbour.
+
+    Formula: T = V / W
 
     Source: Scaling Book, ch. 10: a ppermute is one hop over one link.
 
@@ -95,9 +102,13 @@ def permute_s(*, V_bytes: Number, W_bytes_per_s: Number) -> Number:
 
 
 def ring_exchange_load(*, N: Number) -> Number:
-    """Bytes over the busiest link per byte a device exchanges on a ring: N/8.
+    """Bytes over the busiest link per byte a device exchanges on a ring.
 
     A byte travels N/4 hops on average and each device has two links: (N/4)/2.
+
+    Formula: load = N/8
+
+    Source: Scaling Book, ch. 3, all-to-all.
 
     >>> ring_exchange_load(N=16)
     2.0
@@ -106,9 +117,13 @@ def ring_exchange_load(*, N: Number) -> Number:
 
 
 def line_exchange_load(*, N: Number) -> Number:
-    """Bytes over the middle link per byte a device exchanges on a line: N/4.
+    """Bytes over the middle link per byte a device exchanges on a line.
 
     Half of the devices each send half of their bytes across the middle: (N/2)·(1/2).
+
+    Formula: load = N/4
+
+    Source: bisection of a line; derived here.
 
     >>> line_exchange_load(N=4)
     1.0
@@ -117,7 +132,9 @@ def line_exchange_load(*, N: Number) -> Number:
 
 
 def ring_latency_s(*, N: Number, hop_s: Number) -> Number:
-    """Least time of a gather around a ring, both ways at once: N/2 hops.
+    """Least time of a gather around a ring, both ways at once.
+
+    Formula: T = N/2 · t_hop
 
     Source: Scaling Book, ch. 3, latency floor.
 
@@ -128,7 +145,11 @@ def ring_latency_s(*, N: Number, hop_s: Number) -> Number:
 
 
 def line_latency_s(*, N: Number, hop_s: Number) -> Number:
-    """Least time of a gather along a line: N − 1 hops.
+    """Least time of a gather along a line.
+
+    Formula: T = (N − 1) · t_hop
+
+    Source: Scaling Book, ch. 3, latency floor.
 
     >>> round(line_latency_s(N=4, hop_s=1e-6) * 1e6, 9)
     3.0

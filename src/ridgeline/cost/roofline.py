@@ -23,7 +23,9 @@ ATTENTION_BACKWARD_LEAST = 2.0
 
 
 def matmul_flops(*, B: Number, D: Number, F: Number) -> Number:
-    """FLOPs of x[B, D] @ W[D, F]: 2·B·D·F.
+    """FLOPs of x[B, D] @ W[D, F].
+
+    Formula: 2·B·D·F
 
     Source: Scaling Book, ch. 1.
 
@@ -34,7 +36,9 @@ def matmul_flops(*, B: Number, D: Number, F: Number) -> Number:
 
 
 def matmul_bytes(*, B: Number, D: Number, F: Number, b_a: float, b_w: float) -> Number:
-    """Bytes moved by x[B, D] @ W[D, F], each array once: b_a·B·D + b_w·D·F + b_a·B·F.
+    """Bytes moved by x[B, D] @ W[D, F], each array once.
+
+    Formula: b_a·B·D + b_w·D·F + b_a·B·F
 
     Source: Scaling Book, ch. 1.
 
@@ -45,7 +49,9 @@ def matmul_bytes(*, B: Number, D: Number, F: Number, b_a: float, b_w: float) -> 
 
 
 def attention_flops(*, T: Number, S: Number, N: Number, H: Number) -> Number:
-    """FLOPs of scores and values for T queries that see S keys each: 4·T·S·N·H, H the mean of both widths.
+    """FLOPs of scores and values for T queries that see S keys each, H the mean of the widths of key and value.
+
+    Formula: 4·T·S·N·H
 
     Source: Scaling Book, ch. 4.
 
@@ -60,7 +66,11 @@ def visited_keys(span: Span, *, visible_keys: float, block_keys: float) -> float
 
     The visible ones and, at each edge of the mask, half a block that is masked out: causal and chunked have
     one edge, sliding two, full none. `block_keys` also holds what starting a row of blocks costs, so the sum may
-    exceed S. Source: docs/calibration.md.
+    exceed S.
+
+    Formula: visible + edges · block/2
+
+    Source: docs/calibration.md.
 
     >>> from ridgeline.model.operations import Span
     >>> visited_keys(Span(kind="causal"), visible_keys=4096.0, block_keys=2048)
@@ -71,11 +81,14 @@ def visited_keys(span: Span, *, visible_keys: float, block_keys: float) -> float
 
 
 def attained_s(*, flops: Number, C_flops_per_s: float, traffic_bytes: Number, W_bytes_per_s: float) -> Number:
-    """The roofline with a round knee: ((FLOPs/C)^p + (bytes/W)^p)^(1/p), p = 1.5.
+    """The roofline with a round knee.
+
+    Formula: T = ((FLOPs/C)^p + (bytes/W)^p)^(1/p), p = 1.5
 
     A sharp knee, max(FLOPs/C, bytes/W), is the limit of large p and the bound of the Scaling Book, ch. 1. Real
     matmuls hide the smaller time only in part. p is measured: cubes of 1024, 2048, 4096 and 16384 on TPU7x take
     6.1, 25.3, 153.9 and 9259 us; p = 1.5 gives 5.1, 23.1, 155.1 and 9278, a sharp knee 4.0, 19.8, 145.5 and 9200.
+
     Source: tpu-recipes 9e2e1db, microbenchmarks/ironwood/README.md (2026-05-27).
 
     >>> both_s = attained_s(flops=10.0, C_flops_per_s=10.0, traffic_bytes=3.0, W_bytes_per_s=3.0)  # 1 s and 1 s
