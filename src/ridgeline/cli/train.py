@@ -19,7 +19,9 @@ def train(
     batch_tokens: Annotated[_Text, typer.Option(metavar="N", help="Tokens a step instead: 4Mi.")] = None,
     seq_len: Annotated[_Text, typer.Option(metavar="N", help="Tokens a sequence.")] = None,
     tokens: Annotated[_Text, typer.Option(metavar="N", help="Length of the run, for days and dollars: 15T.")] = None,
-    mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="Degrees: fsdp=32,tp=4; -1 is left to choose.")] = None,
+    mesh: Annotated[
+        _Text, typer.Option(metavar="AXIS=N,...", help="Degrees: fsdp=32,tp=4; -1 is left to choose.")
+    ] = None,
     remat: Annotated[_Text, typer.Option(metavar="POLICY", help="full, minimal, or context=device,...")] = None,
     quantization: Annotated[_Text, typer.Option(metavar="KIND", help="fp8, int8 or none.")] = None,
     gradient_accumulation: Annotated[_Text, typer.Option(metavar="N", help="Micro-steps a step.")] = None,
