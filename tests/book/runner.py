@@ -135,7 +135,6 @@ def _plain(text: str) -> str:
 
 def _difference(got: object, target: object) -> str:
     said = f"got {got!r}, target {target!r}"
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (got, target))
-    if not numbers or not target:
-        return said
-    return f"{said}, off by {float(got) / float(target) - 1:+.3%}"  # type: ignore[arg-type]
+    if isinstance(got, int | float) and isinstance(target, int | float) and target:
+        return f"{said}, off by {got / target - 1:+.3%}"
+    return said

@@ -62,9 +62,10 @@ def derive(function: Callable[..., Number], /, **values: float) -> Derivation:
     name = function.__name__
     unit = next((unit for unit in UNITS if name.endswith(f"_{unit}")), "")
     paragraphs = paragraphs_of(function)
+    value = function(**values)
     return Derivation(
         quantity=name.removesuffix(f"_{unit}").replace("_", " ") if unit else name.replace("_", " "),
-        value=float(function(**values)),
+        value=value if isinstance(value, bool) else float(value),
         unit=unit,
         formula=paragraphs["Formula"],
         values=tuple(values.items()),

@@ -1,0 +1,135 @@
+"""Where numbers come from, as a learner reads it: the formula, the same with the values in, on whose word."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report
+from ridgeline.report.jsonable import jsonable
+from ridgeline.units import (
+    format_decimal_bytes,
+    format_flops,
+    format_flops_per_s,
+    format_rate_bytes_per_s,
+    format_seconds,
+    format_usd,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ridgeline.cost.explain import Derivation
+    from ridgeline.report.blocks import Piece
+    from ridgeline.report.jsonable import Json
+
+_FORMATS: Mapping[str, Callable[[float], str]] = {
+    "bytes_per_s": format_rate_bytes_per_s,
+    "flops_per_s": format_flops_per_s,
+    "flops_per_byte": lambda intensity: f"{_plain(intensity)} FLOP/B",
+    "bytes": format_decimal_bytes,
+    "flops": format_flops,
+    "tokens": lambda count: f"{_plain(count)} tokens",
+    "usd": format_usd,
+    "s": format_seconds,
+}
+"""By the unit a name ends in, longest first."""
+
+_LARGEST_WRITTEN_OUT = 10**9
+_NAME = re.compile(r"[^\W\d²³][^\W²³]*")
+_LEGEND = "Each formula as it computed the number. The letters are those of How To Scale Your Model."
+
+
+def explained(report: Report, derivations: Sequence[Derivation]) -> Report:
+    """The screen of an answer with where its numbers come from below it."""
+    return replace(report, pieces=(*report.pieces, *derivation_pieces(derivations)))
+
+
+def derivation_pieces(derivations: Sequence[Derivation]) -> tuple[Piece, ...]:
+    """One block for each number, in their order."""
+    if not derivations:
+        return ()
+    legend = Paragraphs(title="Where the numbers come from", lines=(Cell(text=_LEGEND, tone="dim"),))
+    return (legend, *(Facts(title=_title(each), rows=tuple(_rows(each))) for each in derivations))
+
+
+def derivations_json(derivations: Sequence[Derivation]) -> list[Json]:
+    """What `--json` carries under `derivations`: the same, in base units.
+
+    >>> from ridgeline.cost.collectives import permute_s
+    >>> from ridgeline.cost.explain import derive
+    >>> derivations_json([derive(permute_s, V_bytes=9e9, W_bytes_per_s=4.5e10)])[0]["values"]
+    {'V_bytes': 9000000000.0, 'W_bytes_per_s': 45000000000.0}
+    """
+    return [
+        {
+            "quantity": each.quantity,
+            "value": jsonable(each.value),
+            "unit": each.unit,
+            "formula": each.formula,
+            "values": jsonable(dict(each.values)),
+            "assumes": each.assumes,
+            "source": each.source,
+        }
+        for each in derivations
+    ]
+
+
+def _title(derivation: Derivation) -> str:
+    quantity = derivation.quantity
+    return f"{quantity[:1].upper()}{quantity[1:]}: {_shown(derivation.value, derivation.unit)}"
+
+
+def _rows(derivation: Derivation) -> Iterator[tuple[str, Cell]]:
+    yield "formula", Cell(text=derivation.formula, tone="strong")
+    if derivation.values:
+        values = ", ".join(f"{letter} = {text}" for letter, text in _put_in(derivation).items())
+        yield "with", Cell(text=values)
+    if worked := _worked(derivation):
+        yield "so", Cell(text=worked)
+    if derivation.assumes:
+        yield "assumes", Cell(text=derivation.assumes)
+    yield "source", Cell(text=derivation.source, tone="dim")
+
+
+def _put_in(derivation: Derivation) -> dict[str, str]:
+    """Each value as people write it, by the name that the formula has for it."""
+    names = set(_NAME.findall(derivation.formula))
+    return {_letter(name, names): _shown(value, _unit(name)) for name, value in derivation.values}
+
+
+def _worked(derivation: Derivation) -> str:
+    """The formula with the values in its letters' place; "" where it does not name them all."""
+    left, equals, right = derivation.formula.rpartition(" = ")
+    texts = _put_in(derivation)
+    if not texts or not set(texts) <= set(_NAME.findall(right)):
+        return ""
+    result = _shown(derivation.value, derivation.unit)
+    worked = _NAME.sub(lambda name: texts.get(name[0], name[0]), right)
+    return f"{left}{equals}{worked}{':' if isinstance(derivation.value, bool) else ' ='} {result}"
+
+
+def _unit(name: str) -> str:
+    return next((unit for unit in _FORMATS if name.endswith(f"_{unit}")), "")
+
+
+def _letter(name: str, known: set[str]) -> str:
+    """The name as the formula has it: as it is, without its unit, or as a time (`hop_s` is t_hop)."""
+    unit = _unit(name)
+    bare = name.removesuffix(f"_{unit}") if unit else name
+    return next((letter for letter in (name, bare, f"t_{bare}") if letter in known), bare)
+
+
+def _shown(value: float, unit: str) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return _FORMATS.get(unit, _plain)(value)
+
+
+def _plain(value: float) -> str:
+    """A number written out if that is short: `28,672`, `0.375`, `1.97e+14`."""
+    if isfinite(value) and value == int(value) and abs(value) < _LARGEST_WRITTEN_OUT:
+        return f"{value:,.0f}"
+    return f"{value:,.4g}"
