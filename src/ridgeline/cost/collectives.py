@@ -131,6 +131,21 @@ def line_exchange_load(*, N: Number) -> Number:
     return N / 4
 
 
+def one_way_exchange_load(*, N: Number) -> Number:
+    """Bytes over a link per byte a device exchanges on a ring used in one direction.
+
+    A byte travels 1 to N − 1 hops, N/2 on average over all N destinations, itself included.
+
+    Formula: load = (N − 1)/2
+
+    Source: Scaling Book, ch. 3, question 10: half of an all-gather of the same global array.
+
+    >>> one_way_exchange_load(N=5)
+    2.0
+    """
+    return (N - 1) / 2
+
+
 def ring_latency_s(*, N: Number, hop_s: Number) -> Number:
     """Least time of a gather around a ring, both ways at once.
 

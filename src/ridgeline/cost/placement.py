@@ -12,18 +12,12 @@ from itertools import combinations
 from math import gcd, prod
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.collectives import (
-    Link,
-    gather_load,
-    line_exchange_load,
-    line_latency_s,
-    ring_exchange_load,
-    ring_latency_s,
-)
+from ridgeline.cost.wiring import Lane, Stage, link_over, switch_stage, torus_stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from ridgeline.cost.collectives import Link
     from ridgeline.hardware.slice import PhysicalAxis, Slice
 
 CHATTIEST_FIRST = ("tp", "tp_sequence", "ep", "cp", "fsdp", "fsdp_transpose", "dp", "pp")
@@ -40,6 +34,13 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """Logical axes over which one collective runs: dense weights are gathered over fsdp, fsdp_transpose, cp and ep
 (MaxText shards `embed` over all four), expert weights over all but ep, gradients are summed over dp."""
+
+
+TORUS_AXES = ("x", "y", "z")
+"""Physical axes of the torus, as `hardware/topology.py` names them."""
+
+NETWORKS = ("network", "dcn")
+"""Physical axes that are slower than the rest: between GPU boxes, and between TPU slices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +63,15 @@ class Piece:
         return self.axis.wiring == "ring" and self.size * self.stride == self.axis.size and self.size > 1
 
     @property
+    def lane(self) -> Lane:
+        """The piece of a torus axis as a group of devices uses it."""
+        wiring = "ring" if self.wraps else "line"
+        return Lane(size=self.size, wiring=wiring, hop_s=self.axis.latency_s, stride=self.stride)
+
+    @property
     def links(self) -> float:
         """Links a device of the piece receives over at once; rings that share a link count for a part each."""
-        return (2 if self.wraps else 1) / self.stride
+        return self.lane.links
 
 
 def place(degrees: Mapping[str, int], axes: Sequence[PhysicalAxis]) -> dict[str, tuple[Piece, ...]] | None:
@@ -93,14 +100,31 @@ def describe(pieces: Iterable[Piece]) -> str:
 
 def links_of(placed: Mapping[str, tuple[Piece, ...]], degrees: Mapping[str, int], hardware: Slice) -> dict[str, Link]:
     """The `Link` of every group of `GROUPS` under a placement."""
+    rate_bytes_per_s = link_rate_bytes_per_s(hardware)
     return {
-        group: _link(
-            pieces=_merged(piece for logical in members for piece in placed.get(logical, ())),
-            slices=prod(degrees.get(logical, 1) for logical in members if logical.startswith("dcn_")),
-            hardware=hardware,
+        group: link_over(
+            stages_of(
+                [
+                    *(piece for logical in members for piece in placed.get(logical, ())),
+                    *_across(members, degrees, hardware),
+                ],
+                sharers=hardware.chip.devices_per_chip,
+            ),
+            link_bytes_per_s=rate_bytes_per_s,
         )
         for group, members in GROUPS.items()
     }
+
+
+def stages_of(pieces: Iterable[Piece], *, sharers: int) -> tuple[Stage, ...]:
+    """The kinds of wire of a group: torus, core pair and NVLink are fast, GPU network and DCN slow.
+
+    Args:
+        pieces: Of physical axes, the one across slices included; factors of one axis are joined.
+        sharers: Devices of a chip, which share its links and its part of the network.
+    """
+    merged = _merged(piece for piece in pieces if piece.size > 1)
+    return tuple(_stages(merged, sharers=sharers))
 
 
 def link_rate_bytes_per_s(hardware: Slice) -> float:
@@ -166,66 +190,34 @@ def _merged(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
     return tuple(merged.values())
 
 
-def _link(*, pieces: tuple[Piece, ...], slices: int, hardware: Slice) -> Link:
-    """Loads of a group: torus, core pair and NVLink make the fast stage, GPU network and DCN the slow one."""
-    torus = [piece for piece in pieces if piece.axis.wiring != "switch" and piece.axis.name != "core"]
+def _across(members: Iterable[str], degrees: Mapping[str, int], hardware: Slice) -> Iterator[Piece]:
+    """The factor of the axis across slices that a group of logical axes takes."""
+    if hardware.dcn is not None:
+        slices = prod(degrees.get(logical, 1) for logical in members if logical.startswith("dcn_"))
+        yield Piece(axis=hardware.dcn, size=slices)
+
+
+def _stages(pieces: Sequence[Piece], *, sharers: int) -> Iterator[Stage]:
+    torus = [piece for piece in pieces if piece.axis.name in TORUS_AXES]
     core = prod(piece.size for piece in pieces if piece.axis.name == "core")
-    nvlink = prod(piece.size for piece in pieces if piece.axis.name == "nvlink")
-    boxes = prod(piece.size for piece in pieces if piece.axis.name == "network")
-    fast, slow = prod(piece.size for piece in torus) * core * nvlink, boxes * slices
-    if fast * slow == 1:
-        return Link()
-    sharers = hardware.chip.devices_per_chip
-    core_load = _core_load(hardware)
-    crossing = (slow - 1) / slow * (sharers if slices > 1 else 1)
-    return Link(
-        size=float(fast * slow),
-        gather_load=max(
-            _torus_gather_load(torus, sharers=sharers / core), (core - 1) / core * core_load, (nvlink - 1) / nvlink
-        ),
-        exchange_load=max(
-            _torus_exchange_load(torus, sharers=sharers), (core - 1) / core * core_load, (nvlink - 1) / nvlink
-        ),
-        permute_load=max([piece.stride * sharers for piece in torus] + [core_load if core > 1 else 0.0])
-        if nvlink == 1
-        else 1.0,
-        network_gather_load=crossing / fast,
-        network_exchange_load=crossing,
-        network_permute_load=float(sharers if slices > 1 else 1) if slow > 1 else 0.0,
-        latency_s=_latency_s(pieces, hardware=hardware, slices=slices),
-    )
-
-
-def _torus_gather_load(torus: Sequence[Piece], *, sharers: float) -> float:
-    """All rings carry a gather at once; devices of a chip that gather different arrays share the links."""
-    if not torus:
-        return 0.0
-    return float(gather_load(N=prod(piece.size for piece in torus), n=sum(piece.links for piece in torus))) * sharers
-
-
-def _torus_exchange_load(torus: Sequence[Piece], *, sharers: int) -> float:
-    """Each axis carries its share of every route; the longest axis is the busiest."""
-    loads = [
-        float(ring_exchange_load(N=piece.size) if piece.wraps else line_exchange_load(N=piece.size)) * piece.stride
-        for piece in torus
-    ]
-    return max(loads, default=0.0) * sharers
-
-
-def _core_load(hardware: Slice) -> float:
-    """One byte between the devices of a chip, in bytes of the reference link."""
-    torus = hardware.chip.torus
-    if torus is None or torus.core_link_bytes_per_s is None:
-        return 1.0
-    return torus.link_bytes_per_s / torus.core_link_bytes_per_s
-
-
-def _latency_s(pieces: Sequence[Piece], *, hardware: Slice, slices: int) -> float:
-    """Hops along every torus piece, one step through every switch."""
-    total = sum(
-        piece.axis.latency_s
-        if piece.axis.wiring == "switch"
-        else (ring_latency_s if piece.wraps else line_latency_s)(N=piece.size, hop_s=piece.axis.latency_s)
-        for piece in pieces
-    )
-    return float(total) + (hardware.chip.network_latency_s if slices > 1 else 0.0)
+    if torus:
+        rate_bytes_per_s = torus[0].axis.bytes_per_s
+        lanes = [piece.lane for piece in torus]
+        yield torus_stage(lanes, bytes_per_s=rate_bytes_per_s, sharers=sharers, core=core)
+    fast = prod(piece.size for piece in pieces if piece.axis.name not in NETWORKS)
+    for piece in pieces:
+        axis = piece.axis
+        match axis.name:
+            case "core" | "nvlink":
+                yield switch_stage(axis.name, size=piece.size, bytes_per_s=axis.bytes_per_s, latency_s=axis.latency_s)
+            case "network" | "dcn":
+                yield switch_stage(
+                    "network",
+                    size=piece.size,
+                    bytes_per_s=axis.bytes_per_s,
+                    latency_s=axis.latency_s,
+                    share=1 / fast,
+                    sharers=sharers,
+                )
+            case _:
+                pass
