@@ -1,11 +1,13 @@
 """Memory of one device at the peak of a training step.
 
     peak = parameters + optimizer state + gradients + saved activations
-         + the larger of: one layer's backward pass (recomputed intermediates, two gradients of the widest, its
-           gathered weights and the unreduced gradient of the largest), or the head's (logits, its weights)
+         + the larger of: one layer's backward pass (intermediates computed again, the gradients of all, the
+           layer's gathered weights, the unreduced gradient of the largest), or the head's (logits, its weights)
+         + what is fetched ahead, as far as there is room (the next layer's weights, the other gradients)
 
-The two working sets do not coexist: the head runs when no layer is in its backward pass. Weights are gathered
-one by one and freed after use, so that those in use and those fetched ahead are a layer's worth together.
+The two working sets do not coexist: the head runs when no layer is in its backward pass. The compiler's
+scheduler spends free memory on hiding communication, and does without where there is none; the verdict is
+about what is needed.
 """
 
 from __future__ import annotations
@@ -40,6 +42,10 @@ sequence of 8192 tokens whose other activations are offloaded; 8192 · 151936 ·
 Source: memory boundaries of tpu_performance_autoresearch_wiki@6dbda52d (2026-06-05)."""
 
 
+COMFORT = 0.94
+"""Fraction of usable memory up to which the scheduler fetches ahead: the edge of the `tight` band."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryColumns:
     """Bytes by part, per device; `host_bytes` too.
@@ -69,9 +75,12 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
     moments = elements * (BYTES_OF[optimizer.mu_dtype] + BYTES_OF[optimizer.nu_dtype])
     on_device = 1.0 if optimizer.state == "device" else 0.0
     gradient_bytes = elements * BYTES_OF[setting.dtypes.gradients]
-    layer_set, head_set = _layer_working_bytes(setting, columns, rows), _head_working_bytes(setting, columns, rows)
+    (layer_set, ahead), head_set = (
+        _layer_working_bytes(setting, columns, rows),
+        _head_working_bytes(setting, columns, rows),
+    )
     saved, offloaded = _kept_bytes(setting, columns, rows)
-    return MemoryColumns(
+    needed = MemoryColumns(
         parts={
             "parameters": elements * BYTES_OF[setting.dtypes.weights],
             "optimizer": moments * on_device,
@@ -83,6 +92,8 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
         },
         host_bytes=offloaded + moments * (1.0 - on_device),
     )
+    room = larger(COMFORT * setting.usable_hbm_bytes - needed.total_bytes, 0.0)
+    return MemoryColumns(parts={**needed.parts, "fetched_ahead": smaller(ahead, room)}, host_bytes=needed.host_bytes)
 
 
 def microbatches_in_flight(setting: TrainingSetting, columns: PlanColumns) -> Number:
@@ -126,23 +137,28 @@ def _unnamed_elements(layer: Layer) -> float:
     )
 
 
-def _layer_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Number:
-    """The hungriest layer's backward pass."""
+def _layer_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> tuple[Number, Number]:
+    """The hungriest layer's backward pass: what it needs, and what fetching and reducing ahead adds."""
     worst: Number = 0.0
+    ahead: Number = 0.0
     for layer in setting.tree.layers:
         operations = [operation for block in layer.blocks for operation in block.operations]
-        weights = gathered_bytes(operations, columns=columns, element_bytes=setting.compute_bytes)
         matrices = [gathered_bytes([op], columns=columns, element_bytes=setting.compute_bytes) for op in operations]
-        unreduced = (weights + reduce(larger, matrices)) * _is_gathered(columns)
-        intermediates: Number = 0.0
-        for activation in named_activations(layer):
-            kept = smaller(columns.saved.get(activation.name, 0.0) + columns.saved["*"], 1.0)
-            size = activation.size / activation_shards(activation, columns)
-            intermediates = intermediates + size * (1.0 - kept)
-        widest = max((activation.size for activation in named_activations(layer)), default=0.0)
-        gradients = 2 * widest / columns.tensor
-        worst = larger(worst, (intermediates + gradients) * rows * setting.activation_bytes + unreduced)
-    return worst
+        weights, largest = sum(matrices), reduce(larger, matrices)
+        made = _intermediate_elements(layer, columns) * rows * setting.activation_bytes
+        worst = larger(worst, made + (weights + largest) * _is_gathered(columns))
+        ahead = larger(ahead, (2 * weights - largest) * _is_gathered(columns))
+    return worst, ahead
+
+
+def _intermediate_elements(layer: Layer, columns: PlanColumns) -> Number:
+    """Per token: every intermediate that was not kept, computed again, and the gradient of every intermediate."""
+    unnamed = _unnamed_elements(layer) / columns.tensor
+    elements = unnamed * (2.0 - columns.saved["*"])
+    for activation in named_activations(layer):
+        kept = smaller(columns.saved.get(activation.name, 0.0) + columns.saved["*"], 1.0)
+        elements = elements + activation.size / activation_shards(activation, columns) * (2.0 - kept)
+    return elements
 
 
 def _head_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Number:
