@@ -39,6 +39,11 @@ _NO_STARTS: Mapping[str, float] = {}
 _SI_PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18, "Z": 1e21, "Y": 1e24}
 _DOLLAR_SCALES = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
+_CYCLE_SCALES = {"Hz": 1.0, "kHz": 1e3, "MHz": 1e6, "GHz": 1e9}
+_FLOP_SCALES = {
+    f"{prefix}{noun}": scale for noun in ("", "FLOP", "FLOPs", "OP", "OPs") for prefix, scale in _SI_PREFIXES.items()
+}
+
 _COUNT_ALIASES = {"k": 1e3, "G": 1e9}
 _BYTE_ALIASES = {"": 1.0, "KB": 1e3}
 _DURATION_ALIASES = {"us": 1e-6, "μs": 1e-6, "d": 86400.0, "day": 86400.0, "": 1.0}
@@ -110,6 +115,45 @@ def parse_duration(value: str | float, *, where: str) -> float:
     return _parse(value, scales, where=where, expected="a duration", example="250ms, 1.5h or 90days")
 
 
+def parse_bytes_per_s(value: str | float, *, where: str) -> float:
+    """A bandwidth in bytes a second: `820GB/s`, `820GB`, `8.2e11`.
+
+    >>> parse_bytes_per_s("820GB/s", where="--hbm-bandwidth")
+    820000000000.0
+    """
+    scales = _DECIMAL_BYTE_SCALES | _BINARY_BYTE_SCALES | _BYTE_ALIASES
+    return _parse(_without_per_s(value), scales, where=where, expected="bytes a second", example="820GB/s or 8.2e11")
+
+
+def parse_flops(value: str | float, *, where: str) -> float:
+    """A number of floating-point operations: `1TFLOP`, `1e12`.
+
+    >>> parse_flops("1TFLOP", where="--flops")
+    1000000000000.0
+    """
+    return _parse(value, _FLOP_SCALES, where=where, expected="a number of FLOPs", example="1TFLOP or 1e12")
+
+
+def parse_flops_per_s(value: str | float, *, where: str) -> float:
+    """A rate of floating-point operations: `197TFLOP/s`, `1.97e14`.
+
+    >>> parse_flops_per_s("197TFLOP/s", where="--peak")
+    197000000000000.0
+    """
+    rate = _without_per_s(value)
+    return _parse(rate, _FLOP_SCALES, where=where, expected="FLOPs a second", example="197TFLOP/s or 1.97e14")
+
+
+def parse_cycles_per_s(value: str | float, *, where: str) -> float:
+    """A clock: `1.5GHz`, `1.5e9`.
+
+    >>> parse_cycles_per_s("1.5GHz", where="--clock")
+    1500000000.0
+    """
+    scales = {"": 1.0} | _CYCLE_SCALES
+    return _parse(value, scales, where=where, expected="a clock frequency", example="1.5GHz or 1.5e9")
+
+
 def format_bytes(size_bytes: float) -> str:
     """A memory size in binary units: `94.7 GiB`."""
     return _format_scaled(size_bytes, _BINARY_BYTE_SCALES)
@@ -133,6 +177,11 @@ def format_flops(work_flops: float) -> str:
 def format_flops_per_s(rate_flops_per_s: float) -> str:
     """A rate of floating-point operations: `2.31 PFLOP/s`."""
     return _format_scaled(rate_flops_per_s, {f"{prefix}FLOP/s": scale for prefix, scale in _SI_PREFIXES.items()})
+
+
+def format_cycles_per_s(clock_cycles_per_s: float) -> str:
+    """A clock: `1.50 GHz`."""
+    return _format_scaled(clock_cycles_per_s, _CYCLE_SCALES)
 
 
 def format_seconds(duration_s: float) -> str:
@@ -167,6 +216,10 @@ def format_fraction(fraction: float) -> str:
     if not math.isfinite(fraction):
         return _format_scaled(fraction, {"": 1.0})
     return "<0.1%" if 0 < fraction < 0.0005 else f"{fraction:.1%}"
+
+
+def _without_per_s(value: str | float) -> str | float:
+    return value.strip().removesuffix("/s") if isinstance(value, str) else value
 
 
 def _parse(value: str | float, scales: Mapping[str, float], *, where: str, expected: str, example: str) -> float:

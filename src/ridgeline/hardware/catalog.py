@@ -13,7 +13,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any, cast
 
 from ridgeline.errors import InputError, nearest
-from ridgeline.hardware.chip import Chip, Fact, Price, Switch, Torus
+from ridgeline.hardware.chip import Chip, Fact, Price, Switch, Torus, VectorUnit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -94,9 +94,12 @@ def _read_chip(text: str) -> Chip:
         usable_hbm_bytes=facts["usable_hbm_bytes"].value,
         hbm_bytes_per_s=facts["hbm_bytes_per_s"].value,
         vmem_bytes=_value(facts, "vmem_bytes"),
+        vmem_bytes_per_s=_value(facts, "vmem_bytes_per_s"),
         smem_bytes=_value(facts, "smem_bytes"),
         mxu_shape=(int(facts["mxu_rows"].value), int(facts["mxu_columns"].value)) if has_mxu else None,
         mxus_per_device=_whole(facts, "mxus_per_device"),
+        clock_cycles_per_s=_value(facts, "clock_cycles_per_s"),
+        vpu=_read_vpu(facts) if "vpu" in table else None,
         host_ram_bytes=_value(facts, "host_ram_bytes"),
         pcie_bytes_per_s=_value(facts, "pcie_bytes_per_s"),
         torus=_read_torus(table["torus"], facts) if "torus" in table else None,
@@ -142,6 +145,17 @@ def _read_switch(facts: Mapping[str, Fact]) -> Switch:
         bytes_per_s=facts["switch.bytes_per_s"].value,
         latency_s=facts["switch.latency_s"].value,
         peer_bytes_per_s=_value(facts, "switch.peer_bytes_per_s"),
+    )
+
+
+def _read_vpu(facts: Mapping[str, Fact]) -> VectorUnit:
+    return VectorUnit(
+        num_sublanes=int(facts["vpu.sublanes"].value),
+        num_lanes=int(facts["vpu.lanes"].value),
+        tile_rows_of_16_bit=int(facts["vpu.tile_rows_of_16_bit"].value),
+        num_alus_per_lane=_whole(facts, "vpu.alus_per_lane"),
+        num_registers=_whole(facts, "vpu.registers"),
+        flops_per_s=_value(facts, "vpu.flops_per_s"),
     )
 
 

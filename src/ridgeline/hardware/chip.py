@@ -88,6 +88,27 @@ class Switch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VectorUnit:
+    """The vector unit (VPU) of a TensorCore, and the tiles in which its memory is laid out.
+
+    Attributes:
+        num_sublanes: Rows of a vector register.
+        num_lanes: Columns of a vector register.
+        tile_rows_of_16_bit: Rows of the memory tile of an array of 16-bit elements.
+        num_alus_per_lane: Arithmetic units of each pair of a lane and a sublane; None when not known.
+        num_registers: Vector registers; None when not known.
+        flops_per_s: f32 rate of all vector units of a chip; None when not known.
+    """
+
+    num_sublanes: int
+    num_lanes: int
+    tile_rows_of_16_bit: int
+    num_alus_per_lane: int | None
+    num_registers: int | None
+    flops_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
     """A list price of one chip for one hour.
 
@@ -127,9 +148,12 @@ class Chip:
         usable_hbm_bytes: What a program may allocate (the runtime keeps the rest).
         hbm_bytes_per_s: Peak memory bandwidth.
         vmem_bytes: On-chip vector memory of one device; None for GPUs.
+        vmem_bytes_per_s: Between vector memory and arithmetic units, all devices together; None when not known.
         smem_bytes: Scalar memory of one device; None for GPUs.
         mxu_shape: Rows and columns of one matrix unit; None for GPUs.
         mxus_per_device: Matrix units in one device; None for GPUs.
+        clock_cycles_per_s: Of the TensorCore; None for GPUs, and where what is published contradicts itself.
+        vpu: The vector unit; None for GPUs.
         host_ram_bytes: RAM of one host; None when not known.
         pcie_bytes_per_s: Host to chip, one way; None when not known.
         torus: ICI, for TPUs.
@@ -153,9 +177,12 @@ class Chip:
     usable_hbm_bytes: float
     hbm_bytes_per_s: float
     vmem_bytes: float | None
+    vmem_bytes_per_s: float | None
     smem_bytes: float | None
     mxu_shape: tuple[int, int] | None
     mxus_per_device: int | None
+    clock_cycles_per_s: float | None
+    vpu: VectorUnit | None
     host_ram_bytes: float | None
     pcie_bytes_per_s: float | None
     torus: Torus | None
@@ -164,6 +191,11 @@ class Chip:
     network_latency_s: float
     prices: tuple[Price, ...]
     facts: Mapping[str, Fact]
+
+    @property
+    def vector_flops_per_s(self) -> float | None:
+        """f32 rate outside the matrix units: a TPU's vector units, a GPU's scalar cores; None when not known."""
+        return self.peak_flops_per_s.get("f32") if self.vpu is None else self.vpu.flops_per_s
 
     @property
     def hbm_flops_per_byte(self) -> float:

@@ -11,6 +11,7 @@ from ridgeline.report.jsonable import jsonable
 from ridgeline.units import (
     format_bytes,
     format_count,
+    format_cycles_per_s,
     format_flops_per_s,
     format_rate_bytes_per_s,
     format_seconds,
@@ -34,10 +35,18 @@ _LABELS = {
     "usable_hbm_bytes": "HBM, usable",
     "hbm_bytes_per_s": "HBM bandwidth",
     "vmem_bytes": "VMEM per device",
+    "vmem_bytes_per_s": "VMEM bandwidth",
     "smem_bytes": "SMEM per device",
     "mxu_rows": "MXU rows",
     "mxu_columns": "MXU columns",
     "mxus_per_device": "MXUs per device",
+    "clock_cycles_per_s": "clock",
+    "vpu.sublanes": "VPU sublanes",
+    "vpu.lanes": "VPU lanes",
+    "vpu.tile_rows_of_16_bit": "rows of a 16-bit tile",
+    "vpu.alus_per_lane": "VPU ALUs per lane",
+    "vpu.registers": "VPU registers",
+    "vpu.flops_per_s": "VPU, f32",
     "host_ram_bytes": "host RAM",
     "pcie_bytes_per_s": "host to chip",
     "torus.link_bytes_per_s": "ICI link, one way",
@@ -198,6 +207,8 @@ def _shown(key: str, fact: Fact) -> str:
         return format_flops_per_s(fact.value)
     if key.endswith("bytes_per_s"):
         return format_rate_bytes_per_s(fact.value)
+    if key.endswith("cycles_per_s"):
+        return format_cycles_per_s(fact.value)
     if key.endswith("bytes"):
         return format_bytes(fact.value)
     if key.endswith("_s"):
