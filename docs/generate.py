@@ -6,8 +6,9 @@ A page marks a generated part with a pair of comments, of which the first names 
     …
     <!-- end -->
 
-`output COMMAND` runs a command and shows it with what it printed; `verbs` is the table of verbs; `help` is
-every verb's `--help`; `formulas` is every formula of `cost/`, from its docstring.
+`output COMMAND` runs a command and shows it with what it printed; `python EXPRESSION` evaluates an expression over
+`ridgeline` and shows its value; `verbs` is the table of verbs; `help` is every verb's `--help`; `formulas` is every
+formula of `cost/`, from its docstring.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import ridgeline
 from ridgeline.cli.app import VERBS as WORKING_VERBS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 VERBS = {
     "chips [NAME]": "what is this machine: peaks by dtype, HBM, VMEM, links, price, each with its source",
@@ -120,6 +122,12 @@ def printed(command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def evaluated(expression: str) -> str:
+    """A Python expression over the package, and its value."""
+    value = eval(expression, {"ridgeline": ridgeline})  # noqa: S307 - expressions of our own pages
+    return f"```python\n>>> {expression}\n{value!r}\n\n```\n"
+
+
 def verbs(_: str) -> str:
     """The table of all verbs and of which work today."""
     rows = (
@@ -182,6 +190,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "formulas": formulas,
     "help": manual,
     "output": output,
+    "python": evaluated,
     "verbs": verbs,
 }
 """By the word after `generated:`; each takes the rest of the line."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GENERATE = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "generate.py")))
-PAGES = {path.relative_to(ROOT).as_posix(): path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]}
+PAGES = {path.relative_to(ROOT).as_posix(): path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]}
 
 HELP = "<!-- generated: output ridgeline --help -->\n{}<!-- end -->\n"
 
@@ -31,6 +31,14 @@ def test_a_generated_part_is_written_from_its_command() -> None:
     assert "Usage: ridgeline" in written
     assert written.startswith("before\n<!-- generated: ")
     assert written.endswith("```\n<!-- end -->\nafter\n")
+
+
+def test_a_value_is_written_from_its_expression() -> None:
+    page = '<!-- generated: python ridgeline.chips("v5e").chips_per_host -->\n<!-- end -->\n'
+
+    written = GENERATE.rewritten(page)
+
+    assert '```python\n>>> ridgeline.chips("v5e").chips_per_host\n8\n\n```\n' in written
 
 
 def test_writing_a_page_twice_changes_nothing() -> None:
