@@ -21,6 +21,7 @@ from ridgeline.cost.roofline import (
     matmul_flops,
     visited_keys,
 )
+from ridgeline.cost.single_operation import expert_matmul_bytes
 from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work
 from ridgeline.model.accounting import keys_read
 from ridgeline.model.operations import Attention, Dispatch, Elementwise, ExpertMatmul, Lookup, Matmul, Recurrence
@@ -108,8 +109,9 @@ def _matmul(op: Matmul, *, rows: Number, setting: TrainingSetting, columns: Plan
     shards = gathered_shards(op.weight, columns)
     dtype = matmul_dtype(setting, quantizable=op.quantizable)
     flops = matmul_flops(B=rows, D=contracted, F=produced) / shards
+    activation_bytes = setting.activation_bytes
     arrays_bytes = matmul_bytes(
-        B=rows, D=contracted, F=produced, b_a=setting.activation_bytes, b_w=setting.compute_bytes
+        B=rows, D=contracted, F=produced, b_a=activation_bytes, b_w=setting.compute_bytes, b_o=activation_bytes
     )
     fraction = setting.efficiency.matmul[dtype]
     once_s = _matmul_s(flops, arrays_bytes / shards, setting=setting, dtype=dtype, fraction=fraction)
@@ -122,11 +124,19 @@ def _expert_matmul(op: ExpertMatmul, *, rows: Number, setting: TrainingSetting, 
     efficiency, dtype = setting.efficiency, matmul_dtype(setting, quantizable=True)
     routed, local_experts = rows * op.top_k, experts / columns.degrees["ep"]
     flops = matmul_flops(B=routed, D=contracted, F=produced) / columns.tensor
-    rows_bytes = matmul_bytes(B=routed, D=contracted, F=produced, b_a=setting.activation_bytes, b_w=0.0)
-    weights_bytes = local_experts * contracted * produced * setting.compute_bytes
+    activation_bytes = setting.activation_bytes
+    arrays_bytes = expert_matmul_bytes(
+        rows=routed,
+        E=local_experts,
+        D=contracted,
+        F=produced,
+        b_a=activation_bytes,
+        b_w=setting.compute_bytes,
+        b_o=activation_bytes,
+    )
     once_s = _matmul_s(
         flops * setting.moe_imbalance,
-        (rows_bytes + weights_bytes) / columns.tensor,
+        arrays_bytes / columns.tensor,
         setting=setting,
         dtype=dtype,
         fraction=efficiency.grouped_matmul * efficiency.matmul[dtype] / efficiency.matmul["bf16"],

@@ -1,7 +1,8 @@
 """How long an operation takes: as long as the slower of its arithmetic and its memory traffic.
 
-C  peak FLOP/s     W  memory bandwidth, bytes/s     B, D, F  rows, contracted and output width
-T  queries         S  keys a query sees             N, H     query heads, head width
+C    peak FLOP/s   W    bandwidth, bytes/s            B, D, F  rows, contracted and output width
+T    queries       S    keys a query sees             N, H     query heads, head width
+b_a  bytes of an activation's element      b_w  of a weight's      b_o  of an output's
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from ridgeline.cost.work import smaller
 
 if TYPE_CHECKING:
     from ridgeline.cost.work import Number
@@ -20,6 +23,101 @@ Source: Dao, FlashAttention-2, arXiv:2307.08691, section 4.1."""
 
 ATTENTION_BACKWARD_LEAST = 2.0
 """FLOPs that any attention backward needs, over the forward's: four gradient matmuls to two. For bounds."""
+
+
+def compute_s(*, flops: Number, C_flops_per_s: Number) -> Number:
+    """Time of arithmetic at its peak rate.
+
+    Formula: T_math = flops / C
+
+    Source: Scaling Book, ch. 1.
+
+    >>> compute_s(flops=6.0, C_flops_per_s=2.0)
+    3.0
+    """
+    return flops / C_flops_per_s
+
+
+def transfer_s(*, traffic_bytes: Number, W_bytes_per_s: Number) -> Number:
+    """Time of moving bytes at full bandwidth.
+
+    Formula: T_comms = traffic / W
+
+    Source: Scaling Book, ch. 1.
+
+    >>> transfer_s(traffic_bytes=8.0, W_bytes_per_s=2.0)
+    4.0
+    """
+    return traffic_bytes / W_bytes_per_s
+
+
+def overlapped_s(**times_s: float) -> float:
+    """Least time of an operation: its slowest resource, everything else behind it.
+
+    Formula: T_lower = max(T_math, T_comms)
+
+    Assumes: perfect overlap.
+
+    Source: Scaling Book, ch. 1.
+
+    >>> overlapped_s(T_math=3.0, T_comms=4.0)
+    4.0
+    """
+    return max(times_s.values())
+
+
+def summed_s(**times_s: float) -> float:
+    """Most time of an operation: its resources one after the other.
+
+    Formula: T_upper = T_math + T_comms
+
+    Assumes: no overlap at all, each resource at its peak; at most as many times T_lower as there are resources.
+
+    Source: Scaling Book, ch. 1.
+
+    >>> summed_s(T_math=3.0, T_comms=4.0)
+    7.0
+    """
+    return sum(times_s.values())
+
+
+def intensity_flops_per_byte(*, flops: Number, traffic_bytes: Number) -> Number:
+    """Arithmetic done per byte moved.
+
+    Formula: AI = flops / traffic
+
+    Source: Scaling Book, ch. 1.
+
+    >>> intensity_flops_per_byte(flops=6.0, traffic_bytes=4.0)
+    1.5
+    """
+    return flops / traffic_bytes
+
+
+def ridge_flops_per_byte(*, C_flops_per_s: Number, W_bytes_per_s: Number) -> Number:
+    """The intensity from which arithmetic takes longer than moving the bytes: the ridge of the roofline.
+
+    Formula: AI = C / W
+
+    Source: Scaling Book, ch. 1.
+
+    >>> round(ridge_flops_per_byte(C_flops_per_s=197e12, W_bytes_per_s=820e9))  # v5e, bf16
+    240
+    """
+    return C_flops_per_s / W_bytes_per_s
+
+
+def attainable_flops_per_s(*, intensity_flops_per_byte: Number, C_flops_per_s: Number, W_bytes_per_s: Number) -> Number:
+    """The roofline: the rate that bandwidth feeds, up to the peak.
+
+    Formula: rate = min(C, intensity · W)
+
+    Source: Scaling Book, ch. 1.
+
+    >>> [attainable_flops_per_s(intensity_flops_per_byte=ai, C_flops_per_s=6.0, W_bytes_per_s=2.0) for ai in (1, 9)]
+    [2.0, 6.0]
+    """
+    return smaller(C_flops_per_s, intensity_flops_per_byte * W_bytes_per_s)
 
 
 def matmul_flops(*, B: Number, D: Number, F: Number) -> Number:
@@ -35,17 +133,17 @@ def matmul_flops(*, B: Number, D: Number, F: Number) -> Number:
     return 2 * B * D * F
 
 
-def matmul_bytes(*, B: Number, D: Number, F: Number, b_a: float, b_w: float) -> Number:
+def matmul_bytes(*, B: Number, D: Number, F: Number, b_a: float, b_w: float, b_o: float) -> Number:
     """Bytes moved by x[B, D] @ W[D, F], each array once.
 
-    Formula: b_a·B·D + b_w·D·F + b_a·B·F
+    Formula: b_a·B·D + b_w·D·F + b_o·B·F
 
     Source: Scaling Book, ch. 1.
 
-    >>> matmul_bytes(B=1, D=2, F=3, b_a=2.0, b_w=1.0)
-    16.0
+    >>> matmul_bytes(B=1, D=2, F=3, b_a=2.0, b_w=1.0, b_o=4.0)
+    22.0
     """
-    return b_a * B * D + b_w * D * F + b_a * B * F
+    return b_a * B * D + b_w * D * F + b_o * B * F
 
 
 def attention_flops(*, T: Number, S: Number, N: Number, H: Number) -> Number:
@@ -95,5 +193,6 @@ def attained_s(*, flops: Number, C_flops_per_s: float, traffic_bytes: Number, W_
     >>> print(round(both_s**1.5, 9))
     2.0
     """
-    arithmetic_s, traffic_s = flops / C_flops_per_s, traffic_bytes / W_bytes_per_s
+    arithmetic_s = compute_s(flops=flops, C_flops_per_s=C_flops_per_s)
+    traffic_s = transfer_s(traffic_bytes=traffic_bytes, W_bytes_per_s=W_bytes_per_s)
     return np.cbrt(arithmetic_s * np.sqrt(arithmetic_s) + traffic_s * np.sqrt(traffic_s)) ** 2
