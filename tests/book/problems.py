@@ -46,7 +46,7 @@ class Problem:
     Attributes:
         name: Its `id`.
         feature: What kind of question it is; chooses the adapter.
-        inputs: By name.
+        inputs: By name; under `setup` the sentence that poses the question, where it names a layout or a scheme.
         targets: By answer key; those that have one.
     """
 
@@ -84,13 +84,17 @@ def _problem(item: object, place: str) -> Problem:
     return Problem(
         name=name,
         feature=_field(item, "feature", str, where=where),
-        inputs=_field(item, "inputs", dict, where=where),
+        inputs={"setup": _sentence(item, where=where)} | _field(item, "inputs", dict, where=where),
         targets={
             key: Target(value=answer["target"], tolerance=_tolerance(answer, tolerance, where=f"{where}.answer.{key}"))
             for key, answer in answers.items()
             if _has_target(answer, where=f"{where}.answer.{key}")
         },
     )
+
+
+def _sentence(item: Mapping[str, object], *, where: str) -> str:
+    return _field(item, "setup", str, where=where) if "setup" in item else ""
 
 
 def _has_target(answer: object, *, where: str) -> bool:

@@ -6,7 +6,9 @@
         return {"t": answer.expected_s, "regime": answer.regime}
 
 An adapter puts the inputs of one item to the public API and picks fields of the result by answer key. A key
-it cannot answer it leaves out. It computes nothing itself: `test_adapters.py` reads its source.
+it cannot answer it leaves out. It computes nothing itself: `test_adapters.py` reads its source. Beside the item's
+inputs it finds under `inputs["setup"]` the sentence that poses the question: some items name their layout
+(`A[I_X,J] x B[J_X,K_Y]`) or scheme (`FSDP`) only there.
 """
 
 from __future__ import annotations

@@ -144,6 +144,12 @@ def test_measured_answers_are_not_asked_for(tmp_path: Path) -> None:
     assert item.targets == {"ridge": Target(value=240.2439, tolerance=0.015)}
 
 
+def test_an_item_carries_the_sentence_that_poses_it(tmp_path: Path) -> None:
+    (item,) = read_problems(written(tmp_path, {"problems": [{**ITEM, "setup": "A[I_X,J] x B[J,K]"}]}))
+
+    assert item.inputs == {"setup": "A[I_X,J] x B[J,K]", "C": 1.97e14}
+
+
 def test_an_answer_may_have_a_tolerance_of_its_own(tmp_path: Path) -> None:
     answer = {"ridge": {"target": 240.0, "rel_tol": 0.3}, "flops": {"target": 5}}
 
