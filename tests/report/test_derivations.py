@@ -46,6 +46,16 @@ def test_a_time_is_found_under_the_name_the_formula_gives_it() -> None:
     assert rows_of(derive(ring_latency_s, N=16, hop_s=1e-6))["so"] == "T = 16/2 · 1.00 µs = 8.00 µs"
 
 
+def test_a_greek_letter_is_found_under_its_spelt_out_name() -> None:
+    worked = derivation("Y = F / α", value=10.0, F=25500.0, alpha_flops_per_byte=2550.0)
+
+    assert rows_of(worked)["so"] == "Y = 25,500 / 2,550 FLOP/B = 10"
+
+
+def test_a_value_that_the_formula_has_no_name_for_is_said_in_words() -> None:
+    assert rows_of(derivation("b > b_fsdp", fsdp_critical_tokens=850.0))["with"] == "fsdp critical = 850 tokens"
+
+
 def test_a_formula_that_names_other_things_than_the_values_is_not_worked() -> None:
     assert "so" not in rows_of(derivation("visible + edges · block/2", visible_keys=3.0))
 

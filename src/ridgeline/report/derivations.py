@@ -37,6 +37,9 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
 }
 """By the unit a name ends in, longest first."""
 
+_GREEK = {"alpha": "α", "beta": "β", "kappa": "κ"}
+"""Letters that a Python name spells out."""
+
 _LARGEST_WRITTEN_OUT = 10**9
 _NAME = re.compile(r"[^\W\d²³][^\W²³]*")
 _LEGEND = "Each formula as it computed the number. The letters are those of How To Scale Your Model."
@@ -116,10 +119,14 @@ def _unit(name: str) -> str:
 
 
 def _letter(name: str, known: set[str]) -> str:
-    """The name as the formula has it: as it is, without its unit, or as a time (`hop_s` is t_hop)."""
+    """The name as the formula has it: as it is, without its unit, as a time (`hop_s` is t_hop), or in Greek.
+
+    A name that the formula does not have is said in words.
+    """
     unit = _unit(name)
     bare = name.removesuffix(f"_{unit}") if unit else name
-    return next((letter for letter in (name, bare, f"t_{bare}") if letter in known), bare)
+    written = (name, bare, f"t_{bare}", _GREEK.get(bare, bare))
+    return next((letter for letter in written if letter in known), bare.replace("_", " "))
 
 
 def _shown(value: float, unit: str) -> str:
