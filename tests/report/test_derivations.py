@@ -2,7 +2,7 @@
 
 import pytest
 
-from ridgeline.cost.collectives import all_gather_s, ring_latency_s
+from ridgeline.cost.collectives import all_gather_s
 from ridgeline.cost.explain import Derivation, derive
 from ridgeline.cost.roofline import matmul_flops
 from ridgeline.report.blocks import Facts, Report
@@ -43,7 +43,9 @@ def test_a_formula_without_a_left_side_is_worked_too() -> None:
 
 
 def test_a_time_is_found_under_the_name_the_formula_gives_it() -> None:
-    assert rows_of(derive(ring_latency_s, N=16, hop_s=1e-6))["so"] == "T = 16/2 · 1.00 µs = 8.00 µs"
+    worked = derivation("T = N/2 · t_hop", value=8e-6, unit="s", N=16, hop_s=1e-6)
+
+    assert rows_of(worked)["so"] == "T = 16/2 · 1.00 µs = 8.00 µs"
 
 
 def test_a_greek_letter_is_found_under_its_spelt_out_name() -> None:
