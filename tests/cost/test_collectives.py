@@ -30,8 +30,8 @@ def test_a_gather_over_an_unwrapped_v5e_axis_of_four_takes_the_books_560_us() ->
 
 def test_a_small_gather_over_a_line_of_four_is_bound_by_three_hops() -> None:
     """Scaling Book, ch. 3, pop quiz 2: the same with 17 kB is bound by about 3 us of latency."""
-    assert line_latency_s(N=4, hop_s=1e-6) == pytest.approx(3e-6)
-    assert all_gather_s(V_bytes=17e3, N=4, n=1, W_bytes_per_s=V5E_LINK) < line_latency_s(N=4, hop_s=1e-6)
+    assert line_latency_s(N=4, t_min_s=1e-6) == pytest.approx(3e-6)
+    assert all_gather_s(V_bytes=17e3, N=4, n=1, W_bytes_per_s=V5E_LINK) < line_latency_s(N=4, t_min_s=1e-6)
 
 
 def test_an_all_reduce_costs_two_gathers() -> None:
@@ -51,7 +51,7 @@ def test_an_all_to_all_on_a_long_ring_costs_a_quarter_of_a_gather() -> None:
 
 
 def test_half_the_ring_is_the_farthest_a_gather_travels() -> None:
-    assert ring_latency_s(N=16, hop_s=1e-6) == pytest.approx(8e-6)
+    assert ring_latency_s(N=16, t_min_s=1e-6) == pytest.approx(8e-6)
 
 
 def _links(hardware: str, mesh: dict[str, int]):  # noqa: ANN202 - the mapping's type is in placement

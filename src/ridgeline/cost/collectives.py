@@ -88,6 +88,64 @@ def all_to_all_s(*, V_bytes: Number, load: Number, W_bytes_per_s: Number) -> Num
     return V_bytes * load / W_bytes_per_s
 
 
+def all_gather_limit_s(*, V_bytes: Number, n: Number, W_bytes_per_s: Number) -> Number:
+    """The book's time of an all-gather: what `all_gather_s` tends to around long rings.
+
+    Formula: T = V / (n · W)
+
+    Assumes: bandwidth-bound; (N − 1)/N taken as 1, so that the time is independent of N.
+
+    Source: Scaling Book, ch. 3: V/W_ici over one axis, of which W_ici = 2·W is both links.
+
+    >>> round(all_gather_limit_s(V_bytes=34e6, n=2, W_bytes_per_s=4.5e10) * 1e6, 1)  # 34 MB over any v5e ring
+    377.8
+    """
+    return V_bytes / (n * W_bytes_per_s)
+
+
+def all_reduce_limit_s(*, V_bytes: Number, n: Number, W_bytes_per_s: Number) -> Number:
+    """The book's time of an all-reduce: a reduce-scatter and an all-gather around long rings.
+
+    Formula: T = 2 · V / (n · W)
+
+    Assumes: as the book's all-gather.
+
+    Source: Scaling Book, ch. 3: 2·V/W_ici over one axis.
+
+    >>> all_reduce_limit_s(V_bytes=8.0, n=2, W_bytes_per_s=1.0)
+    8.0
+    """
+    return 2 * all_gather_limit_s(V_bytes=V_bytes, n=n, W_bytes_per_s=W_bytes_per_s)
+
+
+def all_to_all_limit_s(*, V_bytes: Number, n: Number, W_bytes_per_s: Number) -> Number:
+    """The book's time of an all-to-all, V the whole array: a quarter of an all-gather's.
+
+    Formula: T = V / (4 · n · W)
+
+    Assumes: one ring used both ways (n = 2), or one line (n = 1).
+
+    Source: Scaling Book, ch. 3: V/(4·W_ici).
+
+    >>> all_to_all_limit_s(V_bytes=8.0, n=2, W_bytes_per_s=1.0)
+    1.0
+    """
+    return V_bytes / (4 * n * W_bytes_per_s)
+
+
+def one_way_all_to_all_limit_s(*, V_bytes: Number, W_bytes_per_s: Number) -> Number:
+    """Time of an all-to-all around a long ring in one direction, V the whole array: half of an all-gather's.
+
+    Formula: T = V / (2 · W)
+
+    Source: Scaling Book, ch. 3, question 10.
+
+    >>> one_way_all_to_all_limit_s(V_bytes=8.0, W_bytes_per_s=1.0)
+    4.0
+    """
+    return V_bytes / (2 * W_bytes_per_s)
+
+
 def permute_s(*, V_bytes: Number, W_bytes_per_s: Number) -> Number:
     """Time to pass V bytes to a neighbour.
 
@@ -146,30 +204,72 @@ def one_way_exchange_load(*, N: Number) -> Number:
     return (N - 1) / 2
 
 
-def ring_latency_s(*, N: Number, hop_s: Number) -> Number:
+def ring_latency_s(*, N: Number, t_min_s: float) -> Number:
     """Least time of a gather around a ring, both ways at once.
 
-    Formula: T = N/2 · t_hop
+    Formula: T = N/2 · t_min
 
     Source: Scaling Book, ch. 3, latency floor.
 
-    >>> ring_latency_s(N=16, hop_s=1e-6) * 1e6
+    >>> ring_latency_s(N=16, t_min_s=1e-6) * 1e6
     8.0
     """
-    return N / 2 * hop_s
+    return N / 2 * t_min_s
 
 
-def line_latency_s(*, N: Number, hop_s: Number) -> Number:
-    """Least time of a gather along a line.
+def line_latency_s(*, N: Number, t_min_s: float) -> Number:
+    """Least time of a gather along a line, or around a ring in one direction.
 
-    Formula: T = (N − 1) · t_hop
+    Formula: T = (N − 1) · t_min
 
     Source: Scaling Book, ch. 3, latency floor.
 
-    >>> round(line_latency_s(N=4, hop_s=1e-6) * 1e6, 9)
+    >>> round(line_latency_s(N=4, t_min_s=1e-6) * 1e6, 9)
     3.0
     """
-    return (N - 1) * hop_s
+    return (N - 1) * t_min_s
+
+
+def hop_threshold_bytes(*, W_bytes_per_s: float, t_min_s: float) -> Number:
+    """Bytes per hop below which a hop takes its least time, whatever it carries.
+
+    Formula: V_hop = W · t_min
+
+    Source: Scaling Book, ch. 3, latency-bound all-gathers: 45 kB on v5e.
+
+    >>> hop_threshold_bytes(W_bytes_per_s=4.5e10, t_min_s=1e-6)
+    45000.0
+    """
+    return W_bytes_per_s * t_min_s
+
+
+def latency_threshold_bytes(*, T_latency_s: Number, load: Number, W_bytes_per_s: float) -> Number:
+    """Size of an array at which the latency regime of a collective ends.
+
+    Formula: V = T_latency · W / load
+
+    Assumes: load, bytes over the busiest link per byte of V, of the approximate time. On one axis V = N · W · t_min.
+
+    Source: Scaling Book, ch. 7, appendix C: 360 kB over 8 chips of v5e.
+
+    >>> floor_s = ring_latency_s(N=8, t_min_s=1e-6)
+    >>> round(latency_threshold_bytes(T_latency_s=floor_s, load=1 / 2, W_bytes_per_s=4.5e10))
+    360000
+    """
+    return T_latency_s * W_bytes_per_s / load
+
+
+def latency_bound_shards(*, V_bytes: Number, W_bytes_per_s: float, t_min_s: float) -> Number:
+    """Devices from which each one's share of an array is too small to fill a hop.
+
+    Formula: N = V / (W · t_min)
+
+    Source: Scaling Book, ch. 7, appendix C: Y > B·D/45,000 for int8 activations on v5e.
+
+    >>> latency_bound_shards(V_bytes=90e3, W_bytes_per_s=4.5e10, t_min_s=1e-6)
+    2.0
+    """
+    return V_bytes / hop_threshold_bytes(W_bytes_per_s=W_bytes_per_s, t_min_s=t_min_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

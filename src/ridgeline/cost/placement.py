@@ -7,7 +7,7 @@ chattiest axis is placed first, on the fastest wiring left: the core-on-chip pai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import gcd, prod
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ridgeline.cost.collectives import Link
+    from ridgeline.cost.wiring import LaneWiring
     from ridgeline.hardware.slice import PhysicalAxis, Slice
 
 CHATTIEST_FIRST = ("tp", "tp_sequence", "ep", "cp", "fsdp", "fsdp_transpose", "dp", "pp")
@@ -116,15 +117,16 @@ def links_of(placed: Mapping[str, tuple[Piece, ...]], degrees: Mapping[str, int]
     }
 
 
-def stages_of(pieces: Iterable[Piece], *, sharers: int) -> tuple[Stage, ...]:
+def stages_of(pieces: Iterable[Piece], *, sharers: int, wiring: LaneWiring | None = None) -> tuple[Stage, ...]:
     """The kinds of wire of a group: torus, core pair and NVLink are fast, GPU network and DCN slow.
 
     Args:
         pieces: Of physical axes, the one across slices included; factors of one axis are joined.
         sharers: Devices of a chip, which share its links and its part of the network.
+        wiring: Of the torus, instead of what the pieces say.
     """
     merged = _merged(piece for piece in pieces if piece.size > 1)
-    return tuple(_stages(merged, sharers=sharers))
+    return tuple(_stages(merged, sharers=sharers, wiring=wiring))
 
 
 def link_rate_bytes_per_s(hardware: Slice) -> float:
@@ -197,12 +199,12 @@ def _across(members: Iterable[str], degrees: Mapping[str, int], hardware: Slice)
         yield Piece(axis=hardware.dcn, size=slices)
 
 
-def _stages(pieces: Sequence[Piece], *, sharers: int) -> Iterator[Stage]:
+def _stages(pieces: Sequence[Piece], *, sharers: int, wiring: LaneWiring | None) -> Iterator[Stage]:
     torus = [piece for piece in pieces if piece.axis.name in TORUS_AXES]
     core = prod(piece.size for piece in pieces if piece.axis.name == "core")
     if torus:
         rate_bytes_per_s = torus[0].axis.bytes_per_s
-        lanes = [piece.lane for piece in torus]
+        lanes = [piece.lane if wiring is None else replace(piece.lane, wiring=wiring) for piece in torus]
         yield torus_stage(lanes, bytes_per_s=rate_bytes_per_s, sharers=sharers, core=core)
     fast = prod(piece.size for piece in pieces if piece.axis.name not in NETWORKS)
     for piece in pieces:

@@ -63,7 +63,7 @@ class Lane:
     def latency_s(self) -> float:
         """Floor of one gather along the lane."""
         latency = ring_latency_s if self.wiring == "ring" else line_latency_s
-        return float(latency(N=self.size, hop_s=self.hop_s))
+        return float(latency(N=self.size, t_min_s=self.hop_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
