@@ -45,15 +45,42 @@ class OperationCost:
     output: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductDemand:
+    """What one matrix product of one layer and microbatch asks of one device.
+
+    Attributes:
+        rows: B: tokens, or their copies.
+        contracted_width: D, of the whole weight.
+        produced_width: F, of the whole weight.
+        num_shards: Ways in which tensor parallelism splits it.
+        flops: Done by this device.
+        busiest_flops: Done by the device whose experts have the most rows.
+        flops_per_s: That its dtype reaches.
+        traffic_bytes: This device's part of both operands and the output.
+        bytes_per_s: That memory reaches.
+        dtype: Of the arithmetic.
+    """
+
+    rows: Number
+    contracted_width: int
+    produced_width: int
+    num_shards: Number
+    flops: Number
+    busiest_flops: Number
+    flops_per_s: float
+    traffic_bytes: Number
+    bytes_per_s: float
+    dtype: str
+
+
 def operation_cost(
     operation: Operation, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
 ) -> OperationCost:
     """Cost of an operation over `rows` tokens of this device (before tensor parallelism)."""
     match operation:
-        case Matmul():
-            return _matmul(operation, rows=rows, setting=setting, columns=columns)
-        case ExpertMatmul():
-            return _expert_matmul(operation, rows=rows, setting=setting, columns=columns)
+        case Matmul() | ExpertMatmul():
+            return _product(operation, rows=rows, setting=setting, columns=columns)
         case Attention():
             return _attention(operation, rows=rows, setting=setting, columns=columns)
         case Elementwise():
@@ -103,27 +130,48 @@ def traffic_part(
     )
 
 
-def _matmul(op: Matmul, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
+def product_demand(
+    op: Matmul | ExpertMatmul, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> ProductDemand:
+    """What a matmul over `rows` tokens of this device asks for; with experts, over every token's copies."""
+    return (
+        _matmul_demand(op, rows=rows, setting=setting, columns=columns)
+        if isinstance(op, Matmul)
+        else _expert_matmul_demand(op, rows=rows, setting=setting, columns=columns)
+    )
+
+
+def _matmul_demand(op: Matmul, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> ProductDemand:
     contracted = prod(op.weight.shape[: op.num_contracted])
     produced = prod(op.weight.shape[op.num_contracted :])
     shards = gathered_shards(op.weight, columns)
     dtype = matmul_dtype(setting, quantizable=op.quantizable)
-    flops = matmul_flops(B=rows, D=contracted, F=produced) / shards
     activation_bytes = setting.activation_bytes
     arrays_bytes = matmul_bytes(
         B=rows, D=contracted, F=produced, b_a=activation_bytes, b_w=setting.compute_bytes, b_o=activation_bytes
     )
-    fraction = setting.efficiency.matmul[dtype]
-    once_s = _matmul_s(flops, arrays_bytes / shards, setting=setting, dtype=dtype, fraction=fraction)
-    return _three_products(op, once_s, flops, dtype)
+    flops = matmul_flops(B=rows, D=contracted, F=produced) / shards
+    return ProductDemand(
+        rows=rows,
+        contracted_width=contracted,
+        produced_width=produced,
+        num_shards=shards,
+        flops=flops,
+        busiest_flops=flops,
+        flops_per_s=setting.peak_flops_per_s(dtype) * setting.efficiency.matmul[dtype],
+        traffic_bytes=arrays_bytes / shards,
+        bytes_per_s=setting.hbm_bytes_per_s * setting.efficiency.hbm,
+        dtype=dtype,
+    )
 
 
-def _expert_matmul(op: ExpertMatmul, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
-    """As a matmul over every token's copies, at the grouped kernel's efficiency; the busiest expert sets the pace."""
+def _expert_matmul_demand(
+    op: ExpertMatmul, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> ProductDemand:
+    """Every expert of the device is read; the busiest sets the pace, at the grouped kernel's efficiency."""
     experts, contracted, produced = op.weight.shape[0], op.weight.shape[1], prod(op.weight.shape[2:])
     efficiency, dtype = setting.efficiency, matmul_dtype(setting, quantizable=True)
     routed, local_experts = rows * op.top_k, experts / columns.degrees["ep"]
-    flops = matmul_flops(B=routed, D=contracted, F=produced) / columns.tensor
     activation_bytes = setting.activation_bytes
     arrays_bytes = expert_matmul_bytes(
         rows=routed,
@@ -134,18 +182,35 @@ def _expert_matmul(op: ExpertMatmul, *, rows: Number, setting: TrainingSetting, 
         b_w=setting.compute_bytes,
         b_o=activation_bytes,
     )
-    once_s = _matmul_s(
-        flops * setting.moe_imbalance,
-        arrays_bytes / columns.tensor,
-        setting=setting,
+    flops = matmul_flops(B=routed, D=contracted, F=produced) / columns.tensor
+    fraction = efficiency.grouped_matmul * efficiency.matmul[dtype] / efficiency.matmul["bf16"]
+    return ProductDemand(
+        rows=routed,
+        contracted_width=contracted,
+        produced_width=produced,
+        num_shards=columns.tensor,
+        flops=flops,
+        busiest_flops=flops * setting.moe_imbalance,
+        flops_per_s=setting.peak_flops_per_s(dtype) * fraction,
+        traffic_bytes=arrays_bytes / columns.tensor,
+        bytes_per_s=setting.hbm_bytes_per_s * efficiency.hbm,
         dtype=dtype,
-        fraction=efficiency.grouped_matmul * efficiency.matmul[dtype] / efficiency.matmul["bf16"],
     )
-    return _three_products(op, once_s, flops, dtype)
 
 
-def _three_products(op: Matmul | ExpertMatmul, once_s: Number, flops: Number, dtype: str) -> OperationCost:
+def _product(
+    op: Matmul | ExpertMatmul, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> OperationCost:
     """Y = x·W forward; backward the gradients of x and of W, each as large."""
+    demand = product_demand(op, rows=rows, setting=setting, columns=columns)
+    flops, dtype = demand.flops, demand.dtype
+    busy_s = attained_s(
+        flops=demand.busiest_flops,
+        C_flops_per_s=demand.flops_per_s,
+        traffic_bytes=demand.traffic_bytes,
+        W_bytes_per_s=demand.bytes_per_s,
+    )
+    once_s = busy_s + setting.efficiency.matmul_overhead_s
     return OperationCost(
         forward=(_arithmetic(op.path, "forward", once_s, flops, dtype),),
         backward=(
@@ -243,16 +308,6 @@ def _recurrence(op: Recurrence, *, rows: Number, setting: TrainingSetting, colum
         backward=(_arithmetic(f"{op.path}/gradient", "backward", 2 * forward_s, 2 * flops, dtype),),
         output=op.output.name,
     )
-
-
-def _matmul_s(flops: Number, traffic_bytes: Number, *, setting: TrainingSetting, dtype: str, fraction: float) -> Number:
-    busy_s = attained_s(
-        flops=flops,
-        C_flops_per_s=setting.peak_flops_per_s(dtype) * fraction,
-        traffic_bytes=traffic_bytes,
-        W_bytes_per_s=setting.hbm_bytes_per_s * setting.efficiency.hbm,
-    )
-    return busy_s + setting.efficiency.matmul_overhead_s
 
 
 def _arithmetic(name: str, phase: Phase, expected_s: Number, flops: Number, dtype: str) -> Part:
