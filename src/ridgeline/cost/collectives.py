@@ -17,6 +17,19 @@ from dataclasses import dataclass
 from ridgeline.cost.work import Number, larger
 
 
+def array_bytes(*, elements: Number, b: float) -> Number:
+    """Size of an array.
+
+    Formula: V = elements · b
+
+    Source: Scaling Book, ch. 3: bf16 has 2 bytes an element.
+
+    >>> array_bytes(elements=2048 * 8192, b=2)
+    33554432
+    """
+    return elements * b
+
+
 def all_gather_s(*, V_bytes: Number, N: Number, n: Number, W_bytes_per_s: Number) -> Number:
     """Time to gather V bytes onto each of N devices, bandwidth-bound.
 
@@ -123,7 +136,7 @@ def all_to_all_limit_s(*, V_bytes: Number, n: Number, W_bytes_per_s: Number) -> 
 
     Formula: T = V / (4 · n · W)
 
-    Assumes: one ring used both ways (n = 2), or one line (n = 1).
+    Assumes: a ring used both ways (n = 2), or a line (n = 1); of several axes of unknown size, their links together.
 
     Source: Scaling Book, ch. 3: V/(4·W_ici).
 
