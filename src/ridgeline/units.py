@@ -154,6 +154,20 @@ def parse_cycles_per_s(value: str | float, *, where: str) -> float:
     return _parse(value, scales, where=where, expected="a clock frequency", example="1.5GHz or 1.5e9")
 
 
+def duration_in(duration_s: float, unit: str) -> float:
+    """A time in another unit: `min`, `h`, `days`, `years` of 365 days.
+
+    >>> duration_in(172800.0, "days")
+    2.0
+    """
+    scales = _DURATION_SCALES | _DURATION_ALIASES | {"years": 365 * _DURATION_SCALES["days"]}
+    if unit not in scales:
+        known = ", ".join(name for name in scales if name)
+        fix = nearest(unit, scales) or "use one of those"
+        raise InputError("unknown unit of time", where="unit", value=unit, expected=known, fix=fix)
+    return duration_s / scales[unit]
+
+
 def format_bytes(size_bytes: float) -> str:
     """A memory size in binary units: `94.7 GiB`."""
     return _format_scaled(size_bytes, _BINARY_BYTE_SCALES)
