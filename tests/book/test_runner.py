@@ -57,7 +57,7 @@ def problem(feature: str = "roofline.ridge", **targets: object) -> Problem:
         ([], [], 0.0),
     ],
 )
-def test_an_answer_agrees(got: object, target: object, tolerance: float) -> None:
+def test_an_answer_within_its_tolerance_agrees(got: object, target: object, tolerance: float) -> None:
     assert agrees(got, target, tolerance=tolerance)
 
 
@@ -82,7 +82,7 @@ def test_an_answer_agrees(got: object, target: object, tolerance: float) -> None
         (1e300, float("inf"), 0.1),
     ],
 )
-def test_an_answer_does_not_agree(got: object, target: object, tolerance: float) -> None:
+def test_an_answer_that_differs_does_not_agree(got: object, target: object, tolerance: float) -> None:
     assert not agrees(got, target, tolerance=tolerance)
 
 

@@ -58,6 +58,18 @@ def test_a_value_that_the_formula_has_no_name_for_is_said_in_words() -> None:
     assert rows_of(derivation("b > b_fsdp", fsdp_critical_tokens=850.0))["with"] == "fsdp critical = 850 tokens"
 
 
+def test_long_times_stay_in_seconds_where_a_formula_counts_in_them() -> None:
+    worked = derivation("chip_s / 3600 · price", value=8.0, unit="usd", chip_s=7200.0, price=4.0)
+
+    assert rows_of(worked)["so"] == "7,200 s / 3600 · 4 = $8.00"
+
+
+def test_a_value_called_by_its_unit_alone_is_shown_in_it() -> None:
+    assert rows_of(derivation("flops / C", flops=6e15, C_flops_per_s=2e15))["with"] == (
+        "flops = 6.00 PFLOP, C = 2.00 PFLOP/s"
+    )
+
+
 def test_a_formula_that_names_other_things_than_the_values_is_not_worked() -> None:
     assert "so" not in rows_of(derivation("visible + edges · block/2", visible_keys=3.0))
 

@@ -33,6 +33,7 @@ def train(
     nu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's second moment.")] = None,
     save: Annotated[_Text, typer.Option(metavar="FILE", help="Write the job to FILE (.toml).")] = None,
     force: Annotated[bool, typer.Option("--force", help="Let --save replace a file.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show where the numbers come from.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
 ) -> None:
     """Find the best way to train a model on a slice.
@@ -45,6 +46,7 @@ def train(
     from ridgeline.job.origin import Arguments, settings
     from ridgeline.job.reading import read_job
     from ridgeline.job.writing import write_job
+    from ridgeline.report.derivations import explained
     from ridgeline.report.train import train_json, train_report
     from ridgeline.search.train import train as plan_training
 
@@ -73,4 +75,5 @@ def train(
     if json:
         print_json(train_json(answer))
     else:
-        print_report(train_report(answer))
+        report = train_report(answer)
+        print_report(explained(report, answer.derivations) if explain else report)

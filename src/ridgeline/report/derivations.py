@@ -41,6 +41,7 @@ _GREEK = {"alpha": "α", "beta": "β", "kappa": "κ"}
 """Letters that a Python name spells out."""
 
 _LARGEST_WRITTEN_OUT = 10**9
+_LONG_S = 120.0
 _NAME = re.compile(r"[^\W\d²³][^\W²³]*")
 _LEGEND = "Each formula as it computed the number. The letters are those of How To Scale Your Model."
 
@@ -100,7 +101,7 @@ def _rows(derivation: Derivation) -> Iterator[tuple[str, Cell]]:
 def _put_in(derivation: Derivation) -> dict[str, str]:
     """Each value as people write it, by the name that the formula has for it."""
     names = set(_NAME.findall(derivation.formula))
-    return {_letter(name, names): _shown(value, _unit(name)) for name, value in derivation.values}
+    return {_letter(name, names): _term(value, _unit(name)) for name, value in derivation.values}
 
 
 def _worked(derivation: Derivation) -> str:
@@ -115,7 +116,7 @@ def _worked(derivation: Derivation) -> str:
 
 
 def _unit(name: str) -> str:
-    return next((unit for unit in _FORMATS if name.endswith(f"_{unit}")), "")
+    return next((unit for unit in _FORMATS if name == unit or name.endswith(f"_{unit}")), "")
 
 
 def _letter(name: str, known: set[str]) -> str:
@@ -127,6 +128,11 @@ def _letter(name: str, known: set[str]) -> str:
     bare = name.removesuffix(f"_{unit}") if unit else name
     written = (name, bare, f"t_{bare}", _GREEK.get(bare, bare))
     return next((letter for letter in written if letter in known), bare.replace("_", " "))
+
+
+def _term(value: float, unit: str) -> str:
+    """A value as part of a formula: long times in seconds, which the formula counts in."""
+    return f"{_plain(value)} s" if unit == "s" and value >= _LONG_S else _shown(value, unit)
 
 
 def _shown(value: float, unit: str) -> str:

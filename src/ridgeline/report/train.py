@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ridgeline.job.notes import notes
 from ridgeline.job.writing import job_tables
 from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Report, Table, Tone
+from ridgeline.report.derivations import derivations_json
 from ridgeline.report.jsonable import Json, jsonable
 from ridgeline.units import (
     format_bytes,
@@ -85,6 +86,7 @@ def train_json(answer: TrainAnswer) -> dict[str, Json]:
         "search": jsonable(answer.search),
         "mfu_convention": answer.mfu_convention,
         "assumptions": [*answer.assumptions, *notes(answer.job)],
+        "derivations": derivations_json(answer.derivations),
     }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ridgeline.cost.explain import Derivation
     from ridgeline.cost.work import Part
     from ridgeline.job.job import Dtypes, Job, Optimizer, Quantization, Remat
 
@@ -177,6 +178,7 @@ class TrainAnswer:
         search: What the search did.
         mfu_convention: How FLOPs are counted for `mfu`.
         assumptions: What the estimate rests on, in words.
+        derivations: Where the best plan's main numbers come from.
     """
 
     job: Job
@@ -188,3 +190,4 @@ class TrainAnswer:
     search: SearchStatistics
     mfu_convention: str
     assumptions: tuple[str, ...] = field(default_factory=tuple)
+    derivations: tuple[Derivation, ...] = ()

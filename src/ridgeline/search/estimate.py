@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.causes import busy_s
+from ridgeline.cost.laws_run import available_flops, chip_s, mfu
 from ridgeline.cost.memory import largest_tensors, training_memory
 from ridgeline.cost.placement import describe
 from ridgeline.cost.training import roofline_s, training_step
@@ -52,19 +53,30 @@ def estimate_row(job: Job, setting: TrainingSetting, table: PlanTable, index: in
     bound, reason = _bound(step.parts)
     tokens = setting.global_batch * setting.seq_len
     chips = job.hardware.num_chips
-    flops = tokens * training_flops_per_token(
-        setting.tree, seq_len=setting.seq_len, convention=CONVENTIONS[MFU_CONVENTION]
+    available = available_flops(
+        chip_s=chip_s(num_chips=chips, run_s=step.expected_s), C_flops_per_s=mfu_peak_flops_per_s(setting)
     )
-    peak_flops_per_s = job.hardware.chip.peak_flops_per_s.get("bf16", setting.peak_flops_per_s("bf16"))
     return PlanEstimate(
         plan=_plan(job, table, index),
         step=step,
         memory=memory_estimate(setting, columns),
         bound=bound,
         bound_reason=reason,
-        mfu=flops / (step.expected_s * chips * peak_flops_per_s),
+        mfu=float(mfu(run_flops=step_flops(setting), available_flops=available)),
         tokens_per_s_per_chip=tokens / step.expected_s / chips,
     )
+
+
+def step_flops(setting: TrainingSetting) -> float:
+    """Model FLOPs of one step, as MFU counts them."""
+    convention = CONVENTIONS[MFU_CONVENTION]
+    per_token = training_flops_per_token(setting.tree, seq_len=setting.seq_len, convention=convention)
+    return setting.global_batch * setting.seq_len * per_token
+
+
+def mfu_peak_flops_per_s(setting: TrainingSetting) -> float:
+    """The peak of a chip that MFU refers to: bf16, or the compute dtype's where the chip has no bf16."""
+    return setting.hardware.chip.peak_flops_per_s.get("bf16", setting.peak_flops_per_s("bf16"))
 
 
 def step_estimate(setting: TrainingSetting, columns: PlanColumns) -> StepEstimate:

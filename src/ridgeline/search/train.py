@@ -26,6 +26,7 @@ from ridgeline.search.choice import (
     unfit_families,
 )
 from ridgeline.search.estimate import MFU_CONVENTION, estimate_row
+from ridgeline.search.explain import explain_plan, explain_run
 from ridgeline.search.meshes import legal_meshes, limits_of
 from ridgeline.search.plans import PlanTable, plan_table
 from ridgeline.search.setting import training_setting
@@ -95,16 +96,21 @@ def train(job: Job, *, progress: Progress | None = None) -> TrainAnswer:
     best_row = simplest_of_the_fastest(table, costs, fits, tie_fraction=setting.efficiency.spread / 2)
     best = estimate_row(job, setting, table, best_row)
     alternatives = [estimate_row(job, setting, table, row) for row in rivals(table, costs, fits, best_row)]
+    run = _run(job, setting.global_batch, best)
     return TrainAnswer(
         job=job,
         global_batch=setting.global_batch,
         best=best,
         alternatives=tuple(_with_reason(rival, best) for rival in alternatives),
         rejected=_rejected(searched),
-        run=_run(job, setting.global_batch, best),
+        run=run,
         search=SearchStatistics(plans=len(table), seconds=perf_counter() - began_s, fitting=int(fits.sum())),
         mfu_convention=MFU_CONVENTION,
         assumptions=assumptions(job, setting, best),
+        derivations=(
+            *explain_plan(setting, table.row(best_row), best),
+            *(() if run is None else explain_run(setting, best, run)),
+        ),
     )
 
 
