@@ -142,17 +142,60 @@ def test_without_a_batch_the_planner_chooses_one_no_slower_than_the_given() -> N
     assert free.best.tokens_per_s_per_chip >= 0.95 * train(MAIN).best.tokens_per_s_per_chip
 
 
-def test_a_tie_goes_to_the_plan_with_fewer_axes() -> None:
+def test_a_tie_goes_to_the_plan_closest_to_plain_data_parallelism() -> None:
     job = job_on("v5e:2x2")
     limits = limits_of(training_setting(job, global_batch=256).tree, seq_len=2048, global_batch=256)
     table = plan_table(job, legal_meshes(job.hardware, limits, {}).legal, global_batch=256, layers=8)
-    axes = np.array([len(table.mesh_of(row).parallel_axes) for row in range(len(table))])
-    times_s = np.where(axes == 1, 1.05, 1.0)
+    plain = np.array([table.mesh_of(row).parallel_axes in {("dp",), ("fsdp",)} for row in range(len(table))])
+    times_s = np.where(plain, 1.05, 1.0)
     costs = Costs(expected_s=times_s, total_bytes=np.zeros(len(table)), host_bytes=np.zeros(len(table)))
     everything = np.ones(len(table), dtype=bool)
 
-    assert axes[simplest_of_the_fastest(table, costs, everything, tie_fraction=0.10)] == 1
-    assert axes[simplest_of_the_fastest(table, costs, everything, tie_fraction=0.01)] == 2
+    assert plain[simplest_of_the_fastest(table, costs, everything, tie_fraction=0.10)]
+    assert not plain[simplest_of_the_fastest(table, costs, everything, tie_fraction=0.01)]
+
+
+@pytest.mark.parametrize(
+    ("model", "hardware", "global_batch", "seq_len"),
+    [
+        ("llama3.1-70b", "v5p:4x4x4", 512, 8192),
+        ("llama3.1-70b", "v5p:2x2x4", 64, 8192),
+        ("llama3.1-8b", "v3:4x4", 64, 4096),
+    ],
+)
+def test_a_batch_with_a_sequence_for_every_device_is_split_before_sequences_are(
+    model: str, hardware: str, global_batch: int, seq_len: int
+) -> None:
+    workload = Workload(seq_len=seq_len, global_batch=global_batch)
+    job = Job(model_reference=model, model=load_model(model), hardware=parse_slice(hardware), workload=workload)
+    best = train(job).best
+
+    assert best.plan.mesh.get("fsdp", 1) * best.plan.mesh.get("dp", 1) > 1
+    assert best.plan.mesh.get("fsdp", 1) >= best.plan.mesh.get("cp", 1)
+
+
+def test_a_tight_plan_is_answered_as_tight_and_not_refused() -> None:
+    kept = dict.fromkeys(("context", "mlpwo", "query_proj", "key_proj", "value_proj"), "device")
+    pinned = PlanRequest(
+        mesh={"fsdp": 64, "cp": 8}, gradient_accumulation=1, remat=Remat(policy="custom", tensors=kept)
+    )
+    workload = Workload(seq_len=131072, global_batch=64)
+    best = train(replace(MAIN, hardware=parse_slice("tpu7x:4x8x8"), workload=workload, plan=pinned)).best
+
+    assert best.memory.verdict == "tight"
+
+
+def test_a_family_without_a_legal_microbatch_says_so() -> None:
+    job = replace(
+        MAIN,
+        model=load_model("llama3.1-405b"),
+        hardware=parse_slice("2*v5p:8x16x16"),
+        workload=Workload(seq_len=8192, global_batch=2048),
+    )
+    reasons = {rejected.reason for rejected in train(job).rejected}
+
+    assert not any("inf" in reason or "∞" in reason for reason in reasons)
+    assert "no microbatch count divides the batch" in reasons
 
 
 def test_the_verdict_is_tight_within_six_percent_of_the_limit() -> None:

@@ -38,6 +38,10 @@ def _assumptions(job: Job, setting: TrainingSetting, best: PlanEstimate) -> Iter
         "moe" in block.name for layer in setting.tree.layers for block in layer.blocks
     ):
         yield "experts receive equal shares of the tokens"
+    elif setting.moe_imbalance != 1.0:
+        yield f"the busiest expert receives {setting.moe_imbalance:g} times the mean and sets the pace"
+    if 0 < job.model.context_length < setting.seq_len:
+        yield f"sequences of {setting.seq_len:,} tokens exceed the {job.model.context_length:,} the model was made for"
     if job.plan.quantization is not None:
         yield from _quantization(job, setting)
     yield from job.model.notes

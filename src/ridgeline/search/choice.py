@@ -23,11 +23,24 @@ if TYPE_CHECKING:
 MOST_ALTERNATIVES = 5
 """Rivals shown."""
 
-SIMPLICITY: Mapping[str, float] = {"pp": 1.5, "dcn_pp": 1.5, "dcn_fsdp": 1.5}
-"""What a parallel axis counts when ties go to the simplest plan; 1 if not named.
+COMPLEXITY: Mapping[str, float] = {
+    "fsdp_transpose": 0.5,
+    "tp": 1.0,
+    "tp_sequence": 1.0,
+    "cp": 1.0,
+    "ep": 1.0,
+    "pp": 1.5,
+    "dcn_fsdp": 0.5,
+    "dcn_pp": 1.5,
+}
+"""What a parallel axis costs in simplicity when plans tie; 0 if not named.
 
-Pipelines need microbatches and a schedule, and fsdp across slices puts the slow network on every layer's path:
-both are taken up after their alternatives, as TPU practice has it."""
+Splitting the batch (dp, fsdp, dp across slices) is where everyone starts. The other axes split what one sequence
+computes and are taken up when they pay; a pipeline also needs microbatches and a schedule; fsdp across slices
+puts the slow network on every layer's path."""
+
+BOTH_BATCH_AXES = 0.5
+"""What dp and fsdp together cost over either alone."""
 
 MOST_CAUSES = 2
 """Causes named for each rival."""
@@ -49,17 +62,19 @@ class Costs:
 
 
 def fitting_rows(costs: Costs, *, usable_bytes: float, host_usable_bytes: float | None) -> NDArray[np.bool_]:
-    """Rows that fit outside the tight band; if there are none, those inside the limit at all."""
-    roomy = costs.total_bytes <= (1 - TIGHT) * usable_bytes
+    """Rows below the tight band; if there are none, those up to the limit; if none, those in the band above it."""
     room_on_host = True if host_usable_bytes is None else costs.host_bytes <= host_usable_bytes
     known = np.isfinite(costs.expected_s) & room_on_host
-    if bool((roomy & known).any()):
-        return roomy & known
-    return (costs.total_bytes <= usable_bytes) & known
+    rows = known & (costs.total_bytes <= (1 - TIGHT) * usable_bytes)
+    for limit_bytes in (usable_bytes, (1 + TIGHT) * usable_bytes):
+        if bool(rows.any()):
+            break
+        rows = known & (costs.total_bytes <= limit_bytes)
+    return rows
 
 
 def simplest_of_the_fastest(table: PlanTable, costs: Costs, fits: NDArray[np.bool_], *, tie_fraction: float) -> int:
-    """The recommended row: of the plans as fast as the estimate can tell, the one with the fewest parallel axes.
+    """The recommended row: of the plans as fast as the estimate can tell, the one closest to plain data parallelism.
 
     Args:
         table: The plans.
@@ -69,10 +84,19 @@ def simplest_of_the_fastest(table: PlanTable, costs: Costs, fits: NDArray[np.boo
     """
     expected_s = np.where(fits, costs.expected_s, np.inf)
     tied = expected_s <= expected_s.min() * (1 + tie_fraction)
-    weights = [sum(SIMPLICITY.get(axis, 1.0) for axis in mesh.parallel_axes) for mesh in table.meshes]
-    axes = np.array(weights)[table.mesh]
-    fewest = np.where(tied, axes, np.inf).min()
-    return int(np.where(tied & (axes == fewest), expected_s, np.inf).argmin())
+    burden = np.array([complexity(mesh.parallel_axes) for mesh in table.meshes])[table.mesh]
+    least = np.where(tied, burden, np.inf).min()
+    return int(np.where(tied & (burden == least), expected_s, np.inf).argmin())
+
+
+def complexity(parallel_axes: tuple[str, ...]) -> float:
+    """How far a mesh is from plain data parallelism.
+
+    >>> [complexity(axes) for axes in [("fsdp",), ("dp", "fsdp"), ("cp",), ("fsdp", "cp"), ("fsdp", "pp")]]
+    [0.0, 0.5, 1.0, 1.0, 1.5]
+    """
+    both = BOTH_BATCH_AXES if {"dp", "fsdp"} <= set(parallel_axes) else 0.0
+    return both + sum(COMPLEXITY.get(axis, 0.0) for axis in parallel_axes)
 
 
 def rivals(table: PlanTable, costs: Costs, fits: NDArray[np.bool_], best: int) -> list[int]:
@@ -130,7 +154,9 @@ def unfit_families(table: PlanTable, costs: Costs, *, usable_bytes: float) -> It
         before, count = needed.get(mesh.parallel_axes, (np.inf, 0))
         needed[mesh.parallel_axes] = min(before, float(least[index])), count + int(plans[index])
     for axes, (needed_bytes, count) in sorted(needed.items(), key=lambda item: (len(item[0]), item[1])):
-        if needed_bytes > usable_bytes:
+        if count == 0:
+            yield Rejected(family=_family(axes), reason="no microbatch count divides the batch", plans=0)
+        elif needed_bytes > (1 + TIGHT) * usable_bytes:
             reason = f"needs at least {format_bytes(needed_bytes)} of {format_bytes(usable_bytes)} a device"
             yield Rejected(family=_family(axes), reason=reason, plans=count)
 

@@ -182,7 +182,8 @@ def _inside_slice(
     for degrees in _grow(free, room, limits, refused, uneven=uneven):
         both = {**fixed, **degrees}
         if both.get("tp", 1) > 1 and both.get("tp_sequence", 1) > 1:
-            continue  # one of the two splits the same dimensions
+            refused["tp with tp_sequence", "both split the same dimensions: use one"] += 1
+            continue
         pieces = place(both, hardware.axes)
         if pieces is None:
             refused["meshes that do not lie on the torus", "a degree does not map onto physical axes"] += 1

@@ -48,6 +48,9 @@ BLOCK_ROWS = 16_384
 BATCH_TIE = 0.02
 """Throughput that a larger batch must add to be chosen."""
 
+MOST_REASONS = 3
+"""Reasons named when no plan is legal."""
+
 HOUR_S = 3600.0
 
 
@@ -176,15 +179,18 @@ def _search(job: Job, global_batch: int, progress: Progress) -> _Searched:
 
 
 def _nothing_legal(job: Job, global_batch: int, refused: Mapping[tuple[str, str], int]) -> InputError:
-    """No mesh is legal: the batch, or what is pinned, contradicts the model or the slice."""
-    reasons = list(dict.fromkeys(f"{family}: {reason}" for family, reason in refused))
+    """No mesh is legal, or none can be fed: the batch, or what is pinned, contradicts the model or the slice."""
     pinned = " ".join(f"{axis}={degree}" for axis, degree in job.plan.mesh.items())
+    commonest = sorted(refused.items(), key=lambda item: -item[1])[:MOST_REASONS]
+    reasons = [f"{family}: {reason}" for (family, reason), _ in commonest]
+    if not reasons:
+        reasons = [f"the pinned micro-steps or microbatches do not divide a batch of {global_batch}"]
     return InputError(
-        "no legal plan",
+        f"no legal plan ({'; '.join(reasons)})",
         where="plan.mesh" if pinned else "workload.global_batch",
         value=pinned or global_batch,
-        expected="; ".join(reasons[:3]) or f"micro-steps and microbatches that divide a batch of {global_batch}",
-        fix="pin fewer degrees, or choose a batch with more divisors",
+        expected="degrees that divide the model's heads, widths, layers and experts, and the batch",
+        fix="change the degrees named above" if pinned else "choose a batch, or a slice, with more divisors in common",
     )
 
 
