@@ -75,11 +75,19 @@ class Piece:
         return self.lane.links
 
 
-def place(degrees: Mapping[str, int], axes: Sequence[PhysicalAxis]) -> dict[str, tuple[Piece, ...]] | None:
-    """Pieces under each logical axis of degree above 1; None when a degree does not divide what is left."""
+def place(
+    degrees: Mapping[str, int], axes: Sequence[PhysicalAxis], *, order: Iterable[str] = CHATTIEST_FIRST
+) -> dict[str, tuple[Piece, ...]] | None:
+    """Pieces under each logical axis of degree above 1; None when a degree does not divide what is left.
+
+    Args:
+        degrees: Ways of each logical axis.
+        axes: The wiring.
+        order: Who chooses first.
+    """
     left = [Piece(axis=axis, size=axis.size) for axis in axes if axis.size > 1]
     placed: dict[str, tuple[Piece, ...]] = {}
-    for logical in CHATTIEST_FIRST:
+    for logical in order:
         degree = degrees.get(logical, 1)
         if degree == 1:
             continue

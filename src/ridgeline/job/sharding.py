@@ -65,7 +65,7 @@ class ShardedArray:
         """The same array in another layout; dimensions that are not named are not split."""
         return replace(self, axes=tuple(layout.get(dim, ()) for dim in self.dims), partial=partial, is_free=False)
 
-    def shards(self, mesh: Mapping[str, int]) -> int:
+    def shards(self, mesh: Mapping[str, float]) -> float:
         """Different blocks of it on the mesh."""
         return ways(self.used, mesh)
 
@@ -137,8 +137,8 @@ Question: TypeAlias = ShardedArray | Resharding | Product
 """What can be asked of sharded arrays: how one lies, how it comes to lie otherwise, what a product needs."""
 
 
-def ways(axes: Axes, mesh: Mapping[str, int]) -> int:
-    """Devices along some axes together: ways in which they split."""
+def ways(axes: Axes, mesh: Mapping[str, float]) -> float:
+    """Devices along some axes together: ways in which they split; NaN where the mesh leaves one open."""
     return prod(mesh[axis] for axis in axes)
 
 

@@ -1,0 +1,229 @@
+"""What a strategy for a sharded product costs: FLOPs, collectives, time, memory.
+
+    T_math  arithmetic of a device's blocks      T_comms  its collectives, one after another
+
+Whatever overlaps, a strategy takes at least max(T_math, T_comms, T_hbm); without overlap it takes their sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isnan, nan, prod
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ridgeline.cost.collectives import Link, Transfer, exchange, gather, reduce
+from ridgeline.cost.roofline import compute_s, matmul_flops, overlapped_s, summed_s, transfer_s
+from ridgeline.cost.work import Number, larger
+from ridgeline.job.sharding import ways
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ridgeline.cost.mesh_machine import Group, MeshMachine
+    from ridgeline.cost.resharding import Step
+    from ridgeline.cost.sharded_matmul import Strategy
+    from ridgeline.job.sharding import Product, ShardedArray
+
+Bound: TypeAlias = Literal["compute", "hbm", "ici", "network", "latency", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A product to be computed on a mesh.
+
+    Attributes:
+        product: As asked.
+        machine: The devices.
+        element_bytes: Of one element, by the name of the array.
+        links: How each group of devices is wired.
+    """
+
+    product: Product
+    machine: MeshMachine
+    element_bytes: Mapping[str, float]
+    links: Mapping[Group, Link]
+
+    def block_bytes(self, array: ShardedArray, sizes: Mapping[str, Number]) -> Number:
+        """Bytes of an array that one device holds."""
+        elements: Number = prod(sizes[dim] for dim in array.dims)
+        return self.element_bytes[array.name] * elements / ways(array.used, self.machine.mesh)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCost:
+    """What one collective of a strategy costs.
+
+    Attributes:
+        step: Which.
+        array_bytes: V: gathered, before it is scattered, as it is summed, or held by a device before an exchange.
+        time_s: The larger of bandwidth and latency.
+        bound: `ici`, `network` or `latency`.
+    """
+
+    step: Step
+    array_bytes: float
+    time_s: float
+    bound: Bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyCost:
+    """What a strategy costs; what the question leaves open is NaN.
+
+    Attributes:
+        number: From 1, the textbook's strategy.
+        strategy: Which.
+        flops: Of one device.
+        redundancy_factor: Devices that repeat the same work.
+        compute_s: Of arithmetic.
+        hbm_s: Of reading both operands' blocks and writing the product's; 0 where memory is left out.
+        communication_s: Of all collectives.
+        time_s: With perfect overlap.
+        summed_s: Without any.
+        bound: What takes longest.
+        peak_bytes: Memory of a device for the arrays, gathered copies and results included.
+        steps: Its collectives, in order.
+    """
+
+    number: int
+    strategy: Strategy
+    flops: float
+    redundancy_factor: float
+    compute_s: float
+    hbm_s: float
+    communication_s: float
+    time_s: float
+    summed_s: float
+    bound: Bound
+    peak_bytes: float
+    steps: tuple[StepCost, ...]
+
+
+def strategy_cost(number: int, strategy: Strategy, setting: Setting, sizes: Mapping[str, float]) -> StrategyCost:
+    """What a strategy costs for arrays of given sizes."""
+    steps = tuple(_step_cost(step, setting, sizes) for step in strategy.collectives)
+    times_s = {
+        "T_math": float(math_s(strategy, setting, sizes)),
+        "T_hbm": float(traffic_s(strategy, setting, sizes)),
+        "T_comms": sum((step.time_s for step in steps), start=0.0),
+    }
+    is_known = not any(isnan(time_s) for time_s in times_s.values())
+    return StrategyCost(
+        number=number,
+        strategy=strategy,
+        flops=float(local_flops(strategy, setting, sizes)),
+        redundancy_factor=setting.machine.num_devices / ways(strategy.split, setting.machine.mesh),
+        compute_s=times_s["T_math"],
+        hbm_s=times_s["T_hbm"],
+        communication_s=times_s["T_comms"],
+        time_s=overlapped_s(**times_s) if is_known else nan,
+        summed_s=summed_s(**times_s),
+        bound=_bound(times_s, steps) if is_known else "unknown",
+        peak_bytes=_peak_bytes(strategy, setting, sizes),
+        steps=steps,
+    )
+
+
+def product_flops(product: Product, sizes: Mapping[str, Number]) -> Number:
+    """FLOPs of the whole product, once: a multiply and an add for each of its terms, a multiply alone if none add."""
+    left, right = product.outer
+    rows: Number = prod(sizes[dim] for dim in (*product.batch, *left))
+    columns: Number = prod(sizes[dim] for dim in right)
+    if not product.contracted:
+        return rows * columns
+    return matmul_flops(B=rows, D=prod(sizes[dim] for dim in product.contracted), F=columns)
+
+
+def local_flops(strategy: Strategy, setting: Setting, sizes: Mapping[str, Number]) -> Number:
+    """FLOPs of one device: those of the product over the ways in which axes split it."""
+    return product_flops(setting.product, sizes) / ways(strategy.split, setting.machine.mesh)
+
+
+def math_s(strategy: Strategy, setting: Setting, sizes: Mapping[str, Number]) -> Number:
+    """Arithmetic of one device at its peak rate."""
+    flops = local_flops(strategy, setting, sizes)
+    return compute_s(flops=flops, C_flops_per_s=setting.machine.peak_flops_per_s)
+
+
+def traffic_s(strategy: Strategy, setting: Setting, sizes: Mapping[str, Number]) -> Number:
+    """Reading the operands' blocks from memory and writing the product's."""
+    arrays = (strategy.left, strategy.right, strategy.result)
+    traffic_bytes: Number = sum(setting.block_bytes(array, sizes) for array in arrays)
+    return transfer_s(traffic_bytes=traffic_bytes, W_bytes_per_s=setting.machine.hbm_bytes_per_s)
+
+
+def communication_s(steps: Sequence[Step], setting: Setting, sizes: Mapping[str, Number]) -> Number:
+    """Collectives, one after another."""
+    return sum((_step_s(transfer(step, setting, sizes), setting) for step in steps), start=0.0)
+
+
+def strategy_s(strategy: Strategy, setting: Setting, sizes: Mapping[str, Number]) -> Number:
+    """Least time of a strategy, everything overlapped: the same number as `strategy_cost` gives, or a column of it."""
+    local_s = larger(math_s(strategy, setting, sizes), traffic_s(strategy, setting, sizes))
+    return larger(local_s, communication_s(strategy.collectives, setting, sizes))
+
+
+def collective_bytes(step: Step, setting: Setting, sizes: Mapping[str, Number]) -> Number:
+    """V of a collective: the array as it is gathered, or else the block that a device holds before it."""
+    return setting.block_bytes(step.after if step.kind == "all_gather" else step.before, sizes)
+
+
+def transfer(step: Step, setting: Setting, sizes: Mapping[str, Number]) -> Transfer:
+    """The demand of one step on the wires.
+
+    A permute sends every block to one other device, on average as far as the parts of an exchange go, and is costed
+    as one.
+    """
+    V_bytes, link = collective_bytes(step, setting, sizes), setting.links[frozenset(step.axes)]
+    match step.kind:
+        case "all_gather" | "reduce_scatter":
+            return gather(link, V_bytes)
+        case "all_reduce":
+            return reduce(link, V_bytes)
+        case "all_to_all" | "collective_permute":
+            return exchange(link, V_bytes)
+        case "slice":
+            return Transfer(link_bytes=0.0, network_bytes=0.0, latency_s=0.0)
+
+
+def _step_s(demand: Transfer, setting: Setting) -> Number:
+    machine = setting.machine
+    return demand.expected_s(link_bytes_per_s=machine.link_bytes_per_s, network_bytes_per_s=machine.network_bytes_per_s)
+
+
+def _step_cost(step: Step, setting: Setting, sizes: Mapping[str, float]) -> StepCost:
+    demand, machine = transfer(step, setting, sizes), setting.machine
+    waits_s: Mapping[Bound, float] = {
+        "ici": float(demand.link_bytes) / machine.link_bytes_per_s,
+        "network": float(demand.network_bytes) / machine.network_bytes_per_s,
+        "latency": float(demand.latency_s),
+    }
+    return StepCost(
+        step=step,
+        array_bytes=float(collective_bytes(step, setting, sizes)),
+        time_s=float(_step_s(demand, setting)),
+        bound=max(waits_s, key=lambda bound: waits_s[bound]),
+    )
+
+
+def _bound(times_s: Mapping[str, float], steps: Sequence[StepCost]) -> Bound:
+    """What takes longest; of the collectives, what most of their time goes to."""
+    longest = max(times_s, key=lambda part: times_s[part])
+    if longest != "T_comms":
+        return "compute" if longest == "T_math" else "hbm"
+    return max(
+        (step.bound for step in steps), key=lambda bound: sum(each.time_s for each in steps if each.bound == bound)
+    )
+
+
+def _peak_bytes(strategy: Strategy, setting: Setting, sizes: Mapping[str, float]) -> float:
+    """The operands stay; beside them lie their gathered copies and the product, then what becomes of it."""
+
+    def block(array: ShardedArray) -> float:
+        return float(setting.block_bytes(array, sizes))
+
+    gathered = {step.before.name for step in strategy.before if step.is_collective}
+    copies = sum(block(array) for array in (strategy.left, strategy.right) if array.name in gathered)
+    multiplying = copies + block(strategy.result)
+    reducing = max((block(step.before) + block(step.after) for step in strategy.after), default=0.0)
+    return block(setting.product.left) + block(setting.product.right) + max(multiplying, reducing)
