@@ -25,7 +25,7 @@ from ridgeline.search.choice import (
     slower_because,
     unfit_families,
 )
-from ridgeline.search.estimate import MFU_CONVENTION, estimate_row
+from ridgeline.search.estimate import MFU_CONVENTION, TIGHT, estimate_row
 from ridgeline.search.explain import explain_plan, explain_run
 from ridgeline.search.meshes import legal_meshes, limits_of
 from ridgeline.search.plans import PlanTable, plan_table
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 Progress: TypeAlias = Callable[[str, float], None]
 """Called with what is being done and the fraction done."""
 
-BLOCK_ROWS = 16_384
-"""Plans costed at once: their columns stay in cache."""
+BLOCK_ROWS = 4_096
+"""Plans costed at once: their columns stay in cache, and below the size at which the allocator asks the system."""
 
 BATCH_TIE = 0.02
 """Throughput that a larger batch must add to be chosen."""
@@ -134,22 +134,28 @@ def cost_pinned(job: Job) -> PlanEstimate:
             expected="sequences per step",
             fix="give global_batch",
         )
-    searched = _search(job, job.workload.global_batch, _quiet)
+    searched = _search(job, job.workload.global_batch, _quiet, fit_or_not=True)
     return estimate_row(job, searched.setting, searched.table, int(searched.costs.expected_s.argmin()))
 
 
-def cost_plans(setting: TrainingSetting, table: PlanTable, progress: Progress) -> Costs:
-    """Step time and memory of every row, block by block."""
-    expected_s = np.empty(len(table))
+def cost_plans(
+    setting: TrainingSetting, table: PlanTable, progress: Progress, *, most_bytes: float = float("inf")
+) -> Costs:
+    """Memory of every row and step time of those that need no more than `most_bytes`, block by block.
+
+    A row that needs more has an infinite time: it cannot run.
+    """
+    expected_s = np.full(len(table), np.inf)
     total_bytes = np.empty(len(table))
     host_bytes = np.empty(len(table))
     for start in range(0, len(table), BLOCK_ROWS):
-        rows = slice(start, start + BLOCK_ROWS)
-        columns = table.columns(rows)
-        memory = training_memory(setting, columns)
-        expected_s[rows] = training_step(setting, columns).expected_s
+        rows = np.arange(start, min(start + BLOCK_ROWS, len(table)))
+        memory = training_memory(setting, table.columns(rows))
         total_bytes[rows], host_bytes[rows] = memory.total_bytes, memory.host_bytes
-        progress("costing plans", min(1.0, (start + BLOCK_ROWS) / len(table)))
+        running = rows[total_bytes[rows] <= most_bytes]
+        if len(running) > 0:
+            expected_s[running] = training_step(setting, table.columns(running)).expected_s
+        progress("costing plans", (rows[-1] + 1) / len(table))
     return Costs(expected_s=expected_s, total_bytes=total_bytes, host_bytes=host_bytes)
 
 
@@ -167,14 +173,16 @@ def _best_batch(job: Job, progress: Progress) -> _Searched:
     return next(search for search in searches if search.tokens_per_s >= fastest * (1 - BATCH_TIE))
 
 
-def _search(job: Job, global_batch: int, progress: Progress) -> _Searched:
+def _search(job: Job, global_batch: int, progress: Progress, *, fit_or_not: bool = False) -> _Searched:
+    """All plans at one batch size; those that cannot fit are costed only if asked for."""
     setting = training_setting(job, global_batch=global_batch)
     limits = limits_of(setting.tree, seq_len=setting.seq_len, global_batch=global_batch)
     meshes = legal_meshes(job.hardware, limits, pinned_degrees(job.plan.mesh))
     table = plan_table(job, meshes.legal, global_batch=global_batch, layers=limits.layers)
     if len(table) == 0:
         raise _nothing_legal(job, global_batch, meshes.refused)
-    costs = cost_plans(setting, table, progress)
+    most_bytes = float("inf") if fit_or_not else (1 + TIGHT) * setting.usable_hbm_bytes
+    costs = cost_plans(setting, table, progress, most_bytes=most_bytes)
     return _Searched(setting=setting, table=table, costs=costs, refused=meshes.refused)
 
 
