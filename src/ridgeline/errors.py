@@ -17,7 +17,6 @@ Catch broadly (`except RidgelineError`) or narrowly::
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -91,5 +90,7 @@ def shown(value: object) -> str:
 
 def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
     """The known names closest to `name`, as a phrase for an error message; empty when none is close."""
+    from difflib import get_close_matches  # only a mistake needs it
+
     close = get_close_matches(name.lower(), list(known), n=count, cutoff=0.5)
     return f"did you mean {', '.join(close)}?" if close else ""

@@ -22,6 +22,12 @@ def run(*arguments: str, **keywords: object) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, check=False, **keywords)
 
 
+def run_in_shell(words: str) -> subprocess.CompletedProcess[str]:
+    program = "import sys; from ridgeline.cli.app import main; sys.exit(main())"
+    command = ["sh", "-c", f'exec "$0" -c "$1" {words}', sys.executable, program]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("arguments", [[], ["--help"]])
 def test_help_lists_every_verb_and_no_other(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 0
@@ -43,8 +49,8 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == f"ridgeline {ridgeline.__version__}\n"
 
 
-def imported_by(program: str) -> list[str]:
-    probe = f"import sys\n{program}\nprint('LOADED', *(name for name in {HEAVY} if name in sys.modules))"
+def imported_by(program: str, *, names: tuple[str, ...] = HEAVY) -> list[str]:
+    probe = f"import sys\n{program}\nprint('LOADED', *(name for name in {names} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     return done.stdout.partition("LOADED")[2].split()
 
@@ -137,6 +143,40 @@ def test_a_terminal_without_our_characters_gets_question_marks_and_no_traceback(
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("h100:8 ? NVIDIA H100")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "reason"),
+    [(">/dev/full", "No space left on device"), (">&-", "standard output is closed")],
+)
+@pytest.mark.parametrize("arguments", ["--help", "--version", "train --help", "chips", "chips h100 --json"])
+def test_an_answer_that_cannot_be_written_is_said_so_in_one_line(arguments: str, redirection: str, reason: str) -> None:
+    done = run_in_shell(f"{arguments} {redirection}")
+
+    assert (done.returncode, done.stderr) == (2, f"error: cannot write the answer: {reason}\n")
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
+def test_without_a_place_for_complaints_the_exit_code_still_tells(redirection: str) -> None:
+    done = run_in_shell(f"chips nonesuch {redirection}")
+
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+def test_an_interrupt_while_libraries_load_is_no_traceback() -> None:
+    interrupted = (
+        "import sys\nfrom ridgeline.cli.app import main\n"
+        "class Interrupt:\n    def find_spec(name, path, target=None):\n"
+        "        if name == 'typer': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt)\nsys.exit(main(['--help']))"
+    )
+    done = subprocess.run([sys.executable, "-c", interrupted], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_little_is_loaded_before_an_interrupt_is_met() -> None:
+    assert imported_by("import ridgeline.cli.app", names=("click", "difflib", "json", "re", "typer")) == []
 
 
 def test_the_console_script_and_the_function_are_the_same_program() -> None:

@@ -1,4 +1,4 @@
-"""What a verb prints: a report for people or one JSON object for programs, and nothing else."""
+"""What a verb prints: a report for people or one JSON object for programs; complaints go to standard error."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import TextIO
 
     from ridgeline.report.blocks import Report
 
@@ -27,11 +28,31 @@ def print_json(answer: Mapping[str, object]) -> None:
     _write(json.dumps(jsonable(answer), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def complain(message: str) -> None:
+    """Says on standard error what is wrong; where that cannot be written either, the exit code says it."""
+    try:
+        sys.stderr.write(f"{message}\n")
+        sys.stderr.flush()
+    except AttributeError:  # standard error is closed: there is no such stream
+        return
+    except OSError:
+        _discard(sys.stderr)
+
+
+def discard_output() -> None:
+    """Gives up on standard output: what is still to be written there goes nowhere."""
+    _discard(sys.stdout)
+
+
 def _write(text: str) -> None:
     """Writes to standard output; a reader that has gone away (`| head`) is no error."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes once more at exit; that must not meet the broken pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
+
+
+def _discard(stream: TextIO) -> None:
+    """Python flushes each stream once more at exit; that must not fail a second time."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
