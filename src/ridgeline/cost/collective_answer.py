@@ -159,7 +159,7 @@ class CollectiveAnswer:
     if_ring_s: float
     if_line_s: float
     transpose: CollectiveKind
-    each_kind_s: Mapping[str, float]
-    each_kind_ratio: Mapping[str, float]
+    each_kind_s: Mapping[CollectiveKind, float]
+    each_kind_ratio: Mapping[CollectiveKind, float]
     stages: tuple[StageCost, ...]
     derivations: tuple[Derivation, ...]

@@ -89,7 +89,7 @@ def all_to_all_s(*, V_bytes: Number, load: Number, W_bytes_per_s: Number) -> Num
 
     Formula: T = V · load / W
 
-    Assumes: `load` is `ring_exchange_load` or `line_exchange_load`.
+    Assumes: load, bytes over the busiest link per byte of V: N/8 on a ring, N/4 on a line.
 
     Source: Scaling Book, ch. 3: on a ring a quarter of an all-gather of the same global array.
 
@@ -261,7 +261,7 @@ def latency_threshold_bytes(*, T_latency_s: Number, load: Number, W_bytes_per_s:
 
     Formula: V = T_latency · W / load
 
-    Assumes: load, bytes over the busiest link per byte of V, of the approximate time. On one axis V = N · W · t_min.
+    Assumes: load, bytes over the busiest link per byte of V, as the book approximates; on one axis V = N · W · t_min.
 
     Source: Scaling Book, ch. 7, appendix C: 360 kB over 8 chips of v5e.
 
