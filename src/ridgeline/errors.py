@@ -58,12 +58,14 @@ class InfeasibleError(RidgelineError):
         what: One line, e.g. ``no plan fits``.
         reasons: Why each family of plans was refused, most telling first.
         fix: The change that comes closest to making it possible.
+        answer: What was found all the same, in the form of the verb that was asked; None for nothing.
     """
 
-    def __init__(self, what: str, *, reasons: Sequence[str], fix: str) -> None:
+    def __init__(self, what: str, *, reasons: Sequence[str], fix: str, answer: object = None) -> None:
         self.what = what
         self.reasons = tuple(reasons)
         self.fix = fix
+        self.answer = answer
         lines = "".join(f"\n  - {reason}" for reason in self.reasons)
         super().__init__(f"{what}{lines}\n  fix: {fix}")
 

@@ -50,3 +50,11 @@ def test_nothing_is_drawn_where_there_is_no_terminal(clock: list[float], monkeyp
         draw("costing plans", 0.5)
 
     assert sys.stderr.getvalue() == ""
+
+
+def test_a_program_without_standard_error_draws_nothing(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+
+    with progress_line() as draw:
+        clock[0] = 2.0
+        draw("costing plans", 0.5)

@@ -12,6 +12,8 @@ from tests.messages import refusal
 
 QUESTION = ("llama3.1-8b", "--on", "v6e:8x8", "--global-batch", "256", "--seq-len", "8192")
 
+TOO_LARGE = ("llama3.1-405b", "--on", "v5e:2x2", "--global-batch", "4", "--seq-len", "8192")
+
 
 @pytest.fixture
 def train(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
@@ -286,8 +288,22 @@ def test_an_unknown_name_is_met_with_the_place_it_was_given(train: Train, argume
 
 
 def test_a_model_that_fits_on_no_setting_is_an_answer_and_not_an_error(train: Train) -> None:
-    code, screen, complaints = train("llama3.1-405b", "--on", "v5e:2x2", "--global-batch", "4", "--seq-len", "8192")
+    code, screen, complaints = train(*TOO_LARGE)
 
     assert (code, screen) == (1, "")
     assert complaints.startswith("not possible: ")
     assert "\n  fix: " in complaints
+
+
+def test_that_nothing_fits_is_one_json_object_with_the_reasons(train: Train) -> None:
+    code, text, complaints = train(*TOO_LARGE, "--json")
+
+    answer = json.loads(text)
+    assert (code, answer["best"], answer["alternatives"], answer["run"]) == (1, None, [], None)
+    assert complaints.startswith(f"not possible: {answer['reason']}\n  - {answer['reasons'][0]}\n")
+    assert complaints.endswith(f"\n  fix: {answer['fix']}\n")
+    assert (answer["job"]["model"], answer["global_batch"]) == ("llama3.1-405b", 4)
+    assert all(family.keys() == {"family", "reason", "plans"} for family in answer["rejected"])
+    assert sum(family["plans"] for family in answer["rejected"]) >= answer["search"]["plans"] > 0
+    assert answer["search"]["fitting"] == 0
+    assert answer["closest"]["memory"]["verdict"] == "does_not_fit"

@@ -22,7 +22,7 @@ def progress_line() -> Generator[Callable[[str, float], None]]:
     drawn: list[str] = []
 
     def draw(stage: str, fraction: float) -> None:
-        if not sys.stderr.isatty() or monotonic() - started_s < _PATIENCE_S:
+        if sys.stderr is None or not sys.stderr.isatty() or monotonic() - started_s < _PATIENCE_S:
             return
         filled = round(min(max(fraction, 0.0), 1.0) * _BAR_COLUMNS)
         bar = "█" * filled + "░" * (_BAR_COLUMNS - filled)

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from ridgeline.errors import InfeasibleError
+
 _Text = str | None
 
 
@@ -47,7 +49,7 @@ def train(
     from ridgeline.job.reading import read_job
     from ridgeline.job.writing import write_job
     from ridgeline.report.derivations import explained
-    from ridgeline.report.train import train_json, train_report
+    from ridgeline.report.train import no_plan_json, train_json, train_report
     from ridgeline.search.train import train as plan_training
 
     flags: Arguments = {
@@ -70,8 +72,13 @@ def train(
     question = read_job(job, settings(flags, written=lambda name: f"--{name.replace('_', '-')}"))
     if save is not None:
         write_job(question, save, force=force)
-    with progress_line() as progress:
-        answer = plan_training(question, progress=progress)
+    try:
+        with progress_line() as progress:
+            answer = plan_training(question, progress=progress)
+    except InfeasibleError as error:
+        if json:
+            print_json(no_plan_json(error))
+        raise
     if json:
         print_json(train_json(answer))
     else:

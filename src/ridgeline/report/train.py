@@ -10,6 +10,7 @@ from ridgeline.job.writing import job_tables
 from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Report, Table, Tone
 from ridgeline.report.derivations import derivations_json
 from ridgeline.report.jsonable import Json, jsonable
+from ridgeline.search.answer import NoPlan
 from ridgeline.units import (
     format_bytes,
     format_count,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ridgeline.cost.work import Part
+    from ridgeline.errors import InfeasibleError
     from ridgeline.search.answer import (
         Bound,
         MemoryEstimate,
@@ -88,6 +90,28 @@ def train_json(answer: TrainAnswer) -> dict[str, Json]:
         "assumptions": [*answer.assumptions, *notes(answer.job)],
         "derivations": derivations_json(answer.derivations),
     }
+
+
+def no_plan_json(error: InfeasibleError) -> dict[str, Json]:
+    """The object that `--json` prints when no plan fits: the same keys, and why there is no best plan."""
+    found: dict[str, Json] = {
+        "best": None,
+        "alternatives": [],
+        "run": None,
+        "reason": error.what,
+        "reasons": list(error.reasons),
+        "fix": error.fix,
+    }
+    if isinstance(error.answer, NoPlan):
+        answer = error.answer
+        found |= {
+            "job": jsonable(job_tables(answer.job)),
+            "global_batch": answer.global_batch,
+            "closest": _plan_json(answer.closest),
+            "rejected": jsonable(answer.rejected),
+            "search": jsonable(answer.search),
+        }
+    return found
 
 
 def time_shares_s(part: Part) -> dict[str, float]:

@@ -53,7 +53,7 @@ class StepEstimate:
     """Time of one optimizer step.
 
     Attributes:
-        roofline_s: Lower bound: no run can be faster (published peaks, perfect overlap).
+        roofline_s: Lower bound: no run of this plan can be faster (published peaks, perfect overlap).
         expected_s: Estimate with calibrated efficiencies.
         low_s: Lower end of the estimate's interval.
         high_s: Upper end.
@@ -191,3 +191,22 @@ class TrainAnswer:
     mfu_convention: str
     assumptions: tuple[str, ...] = field(default_factory=tuple)
     derivations: tuple[Derivation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoPlan:
+    """What `ridgeline train` found when no plan fits: the `answer` of its `InfeasibleError`.
+
+    Attributes:
+        job: The question.
+        global_batch: Sequences per step: the job's, or the smallest one tried.
+        closest: The plan that needs the least memory.
+        rejected: Every family, with what it needs.
+        search: What the search did.
+    """
+
+    job: Job
+    global_batch: int
+    closest: PlanEstimate
+    rejected: tuple[Rejected, ...]
+    search: SearchStatistics

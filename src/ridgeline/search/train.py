@@ -13,7 +13,7 @@ from ridgeline.cost.memory import training_memory
 from ridgeline.cost.training import training_step
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.job.mesh import pinned_degrees
-from ridgeline.search.answer import PlanEstimate, Rejected, RunEstimate, SearchStatistics, TrainAnswer
+from ridgeline.search.answer import NoPlan, PlanEstimate, Rejected, RunEstimate, SearchStatistics, TrainAnswer
 from ridgeline.search.assumptions import assumptions
 from ridgeline.search.batch import batch_candidates
 from ridgeline.search.choice import (
@@ -94,7 +94,7 @@ def train(job: Job, *, progress: Progress | None = None) -> TrainAnswer:
     searched = _best_batch(job, progress or _quiet)
     fits = searched.fits
     if not fits.any():
-        raise _nothing_fits(job, searched)
+        raise _nothing_fits(job, searched, began_s)
     table, costs, setting = searched.table, searched.costs, searched.setting
     best_row = simplest_of_the_fastest(table, costs, fits, tie_fraction=setting.efficiency.spread / 2)
     best = estimate_row(job, setting, table, best_row)
@@ -202,7 +202,7 @@ def _nothing_legal(job: Job, global_batch: int, refused: Mapping[tuple[str, str]
     )
 
 
-def _nothing_fits(job: Job, searched: _Searched) -> InfeasibleError:
+def _nothing_fits(job: Job, searched: _Searched, began_s: float) -> InfeasibleError:
     """Every plan needs more memory than there is."""
     costs, setting = searched.costs, searched.setting
     least = int(costs.total_bytes.argmin())
@@ -217,6 +217,13 @@ def _nothing_fits(job: Job, searched: _Searched) -> InfeasibleError:
             f"its largest tensors: {largest}",
         ],
         fix="use more chips, shorter sequences, a smaller batch, or bf16 optimizer state",
+        answer=NoPlan(
+            job=job,
+            global_batch=setting.global_batch,
+            closest=closest,
+            rejected=_rejected(searched),
+            search=SearchStatistics(plans=len(searched.table), seconds=perf_counter() - began_s, fitting=0),
+        ),
     )
 
 
