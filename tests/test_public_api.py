@@ -1,6 +1,8 @@
-"""`import ridgeline`: the verbs as functions, with the same names and arguments."""
+"""`import ridgeline`: the verbs as functions, with the same arguments."""
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -72,3 +74,11 @@ def test_chips_gives_the_catalogue_a_chip_or_a_slice() -> None:
 
 def test_a_model_can_be_described() -> None:
     assert ridgeline.describe_model("llama3.1-70b").spec.num_layers == 80
+
+
+def test_the_readme_names_the_functions_that_the_verbs_are() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    named = re.findall(r"`ridgeline\.(\w+)`", readme)
+
+    assert set(named) >= {"train", "chips", "describe_model"}
+    assert [name for name in named if name != "model" and not callable(getattr(ridgeline, name))] == []

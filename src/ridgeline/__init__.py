@@ -1,6 +1,6 @@
 """Ridgeline: how a Transformer will train or serve, before the chips are rented.
 
-The verbs of the command line are functions here, with the same names and arguments::
+The verbs of the command line are functions here with the same arguments; `model` is called `describe_model`::
 
     import ridgeline
 
