@@ -23,22 +23,11 @@ from ridgeline.cost.operation import operation_cost, transfer_part
 from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, in_sequence, overlapped, scaled
 from ridgeline.job.remat import LAYER_INPUT
 from ridgeline.model.accounting import named_outputs
-from ridgeline.model.operations import (
-    Activation,
-    Block,
-    Dispatch,
-    Elementwise,
-    ExpertMatmul,
-    Layer,
-    Matmul,
-    Operation,
-    weights_of,
-)
+from ridgeline.model.operations import Activation, Block, ExpertMatmul, Layer, Operation, weights_of
+from ridgeline.model.recompute import projects_to_stream, recomputable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-_FEEDS_STREAM_ONLY = frozenset({"combine", "weighted_sum", "residual"})
 
 
 def layer_cost(
@@ -118,13 +107,14 @@ def _block(
         return _exposed(transfer_part(name, phase, "tensor", stream, setting=setting), exposed)
 
     forward, recompute, backward = [tensor("input/all_gather", "forward")], list[Part](), list[Part]()
+    repeated = tuple(recomputable(block, last=last))
     for operation in block.operations:
         cost = operation_cost(operation, rows=rows, setting=setting, columns=columns)
         forward.extend(cost.forward)
-        if not (last and _only_feeds_stream(operation, block)):
+        if operation in repeated:
             share = 1.0 - columns.kept(cost.output)
             recompute.extend(scaled(replace(part, phase="recompute"), share) for part in cost.forward)
-            if _projects_to_stream(operation):
+            if projects_to_stream(operation):
                 recompute.append(scaled(tensor("output/reduce_scatter", "recompute"), share))
         backward[:0] = cost.backward
     forward.append(tensor("output/reduce_scatter", "forward"))
@@ -144,21 +134,6 @@ def _block(
 def _exposed(part: Part, share: float) -> Part:
     """Only a share of its time shows; its bytes all move."""
     return replace(part, expected_s=part.expected_s * share)
-
-
-def _projects_to_stream(operation: Operation) -> bool:
-    return isinstance(operation, Matmul) and operation.output.axes == ("embed",)
-
-
-def _only_feeds_stream(operation: Operation, block: Block) -> bool:
-    """Whether an operation of the last block ends in the layer's output, which no backward step asks for.
-
-    A post-norm asks for its input; and so the whole branch is recomputed where there is one.
-    """
-    if any(other.path.endswith("post_norm") for other in block.operations):
-        return operation.path == "residual"
-    ends = isinstance(operation, Dispatch | Elementwise) and operation.path.split("/")[-1] in _FEEDS_STREAM_ONLY
-    return ends or _projects_to_stream(operation)
 
 
 def _weight_gathers(layer: Layer, *, setting: TrainingSetting, columns: PlanColumns) -> Iterator[Part]:

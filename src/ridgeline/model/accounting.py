@@ -184,10 +184,17 @@ def keys_read(operation: Attention, *, seq_len: int) -> float:
     return tokens / operation.tokens_per_key
 
 
-def forward_flops_per_token(operation: Operation, *, seq_len: int) -> float:
+def keys_in_reach(operation: Attention, *, seq_len: int) -> float:
+    """Keys an attention would read for a query without a causal mask: the sequence, or as many as its window holds."""
+    reach = [seq_len, operation.span.window, operation.selected_keys * operation.tokens_per_key]
+    return min(tokens for tokens in reach if tokens) / operation.tokens_per_key
+
+
+def forward_flops_per_token(operation: Operation, *, seq_len: int, masked: bool = True) -> float:
     """FLOPs of an operation's forward pass for one token, mean over a sequence.
 
-    Matmul: 2·(elements of W). Experts: 2·k·(elements of one). Attention: 2·N·(H_qk + H_v)·(keys read).
+    Matmul: 2·(elements of W). Experts: 2·k·(elements of one). Attention: 2·N·(H_qk + H_v)·(keys read), or
+    (keys in reach) where the mask's discount is not wanted.
     """
     match operation:
         case Matmul():
@@ -196,7 +203,8 @@ def forward_flops_per_token(operation: Operation, *, seq_len: int) -> float:
             return 2.0 * operation.top_k * operation.weight.size / operation.weight.shape[0]
         case Attention():
             width = operation.num_heads * (operation.qk_head_dim + operation.v_head_dim)
-            return 2.0 * width * keys_read(operation, seq_len=seq_len)
+            keys = keys_read if masked else keys_in_reach
+            return 2.0 * width * keys(operation, seq_len=seq_len)
         case Recurrence():
             return operation.flops_per_token
         case Elementwise() | Lookup() | Dispatch():

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ridgeline.errors import InputError, nearest
+from ridgeline.model.letters import model_from_letters, parse_letters
 from ridgeline.model.table import Table, merged, model_from_table
 
 if TYPE_CHECKING:
@@ -56,12 +57,14 @@ def load_model(name: str, *, where: str = "MODEL") -> ModelSpec:
 
 
 def resolve_model(reference: str, *, where: str = "MODEL") -> ModelSpec:
-    """The model a user means: a zoo name, a config.json, or a folder that holds one.
+    """The model a user means: a zoo name, a config.json, a folder that holds one, or letters (`L=64,D=4096,…`).
 
     What looks like a path (it ends in `.json`, or starts with `.`, `/` or `~`) is one. Otherwise a zoo name
     wins over a file or folder of the same name.
     """
     looks_like_path = reference.endswith(".json") or reference.startswith((".", "/", "~"))
+    if not looks_like_path and "=" in reference:
+        return model_from_letters(parse_letters(reference, where=where), where=where)
     is_file = looks_like_path or (reference.strip() and not _find(reference) and _exists(Path(reference)))
     if not is_file:
         return load_model(reference, where=where)
