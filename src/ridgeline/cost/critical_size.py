@@ -9,7 +9,7 @@ A crossover solves T_math = T_comms. It is infinite where arithmetic grows no fa
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isnan, nan
 
 
 def small_batch_critical_rows(*, b_w: float, C_flops_per_s: float, W_bytes_per_s: float) -> float:
@@ -121,23 +121,26 @@ def attention_critical_keys(
     return b_a * T * G / W_bytes_per_s / gained_s if gained_s > 0 else inf
 
 
-def critical_contraction_size(*, N: float, n: float, b_o: float, C_flops_per_s: float, W_bytes_per_s: float) -> float:
+def critical_contraction_size(*, N: float, B: float, F: float, exchange_s: float, C_flops_per_s: float) -> float:
     """Contracted width from which a matmul split along it over N chips outlasts the sum of its partial results.
 
-    Formula: D = (N − 1)·b_o·C / (n·W)
+    Formula: D = N·C·t_exchange / (2·B·F)
 
-    Assumes: an all-reduce of the output, over n links a chip receives over at once; half for a reduce-scatter.
+    Assumes: bandwidth-bound, so that the exchange of [B, F] takes a time in proportion and B and F cancel.
 
-    Source: 2·B·D·F/(N·C) = 2·b_o·B·F·(N − 1)/(N·n·W) (Scaling Book, ch. 1, network rooflines), solved for D.
+    Source: 2·B·D·F/(N·C) = T_comms (Scaling Book, ch. 1, network rooflines), solved for D.
 
-    >>> round(critical_contraction_size(N=2, n=1, b_o=2.0, C_flops_per_s=197e12, W_bytes_per_s=45e9))
+    >>> exchange_s = 2.0 * 8 * 16 / 45e9  # bf16[8, 16] to the other chip
+    >>> round(critical_contraction_size(N=2, B=8, F=16, exchange_s=exchange_s, C_flops_per_s=197e12))
     8756
     """
-    return (N - 1) * b_o * C_flops_per_s / (n * W_bytes_per_s)
+    return N * C_flops_per_s * exchange_s / (2 * B * F)
 
 
 def constant_critical_size(*, intensity_flops_per_byte: float, ridge_flops_per_byte: float) -> float:
     """Size from which an operation whose intensity does not grow with it is compute-bound: at once, or never.
+
+    Unknown (NaN) where the ridge is.
 
     Formula: 0 if intensity > ridge, else ∞
 
@@ -146,4 +149,6 @@ def constant_critical_size(*, intensity_flops_per_byte: float, ridge_flops_per_b
     >>> constant_critical_size(intensity_flops_per_byte=2.0, ridge_flops_per_byte=240.0)
     inf
     """
+    if isnan(ridge_flops_per_byte):
+        return nan
     return 0.0 if intensity_flops_per_byte > ridge_flops_per_byte else inf

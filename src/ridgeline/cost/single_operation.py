@@ -87,7 +87,7 @@ def expert_matmul_bytes(*, rows: Number, E: Number, D: Number, F: Number, b_a: f
 
 
 def attention_bytes(*, T: Number, S: Number, N: Number, K: Number, H: Number, b_a: float, b_w: float) -> Number:
-    """Bytes moved by attention of T queries to S keys of one sequence: queries, output, keys and values, once each.
+    """Bytes moved by attention: T queries and outputs, S keys and values, those of all sequences, once each.
 
     Formula: 2·b_a·T·N·H + 2·b_w·S·K·H
 

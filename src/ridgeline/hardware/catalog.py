@@ -152,7 +152,6 @@ def _read_vpu(facts: Mapping[str, Fact]) -> VectorUnit:
     return VectorUnit(
         num_sublanes=int(facts["vpu.sublanes"].value),
         num_lanes=int(facts["vpu.lanes"].value),
-        tile_rows_of_16_bit=int(facts["vpu.tile_rows_of_16_bit"].value),
         num_alus_per_lane=_whole(facts, "vpu.alus_per_lane"),
         num_registers=_whole(facts, "vpu.registers"),
         flops_per_s=_value(facts, "vpu.flops_per_s"),

@@ -89,12 +89,11 @@ class Switch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorUnit:
-    """The vector unit (VPU) of a TensorCore, and the tiles in which its memory is laid out.
+    """The vector unit (VPU) of a TensorCore.
 
     Attributes:
         num_sublanes: Rows of a vector register.
         num_lanes: Columns of a vector register.
-        tile_rows_of_16_bit: Rows of the memory tile of an array of 16-bit elements.
         num_alus_per_lane: Arithmetic units of each pair of a lane and a sublane; None when not known.
         num_registers: Vector registers; None when not known.
         flops_per_s: f32 rate of all vector units of a chip; None when not known.
@@ -102,7 +101,6 @@ class VectorUnit:
 
     num_sublanes: int
     num_lanes: int
-    tile_rows_of_16_bit: int
     num_alus_per_lane: int | None
     num_registers: int | None
     flops_per_s: float | None

@@ -53,7 +53,7 @@ def parse_slice(text: str, *, where: str = "--on") -> Slice:
     """
     name = _read_name(text, where)
     if name.chip.torus is not None:
-        return _torus_slice(name.chip, name.chip.torus, _torus_shape(name, name.chip.torus), name.num_slices)
+        return torus_slice(name.chip, name.chip.torus, _torus_shape(name, name.chip.torus), name.num_slices)
     if name.chip.switch is None or len(name.size) > 1 or name.num_slices > 1 or name.counts_cores:
         raise InputError(
             "GPUs are named by their number",
@@ -99,6 +99,40 @@ def wraparound(torus: Torus, shape: Shape) -> tuple[bool, ...]:
             return tuple(axis == full for axis, full in zip(shape, torus.pod_shape, strict=True))
         case _:
             assert_never(torus.wrap_rule)
+
+
+def torus_slice(chip: Chip, torus: Torus, shape: Shape, num_slices: int) -> Slice:
+    """A slice of a chip whose shape is known to be legal, its axes wired as the wrap rule has it."""
+    axes = [
+        PhysicalAxis(
+            name=name,
+            size=size,
+            wiring="ring" if wraps else "line",
+            bytes_per_s=torus.link_bytes_per_s,
+            latency_s=torus.hop_latency_s,
+            sharers=chip.devices_per_chip,
+        )
+        for name, size, wraps in zip("xyz", shape, wraparound(torus, shape), strict=False)
+        if size > 1
+    ]
+    if torus.core_link_bytes_per_s is not None:
+        axes.append(
+            PhysicalAxis(
+                name="core",
+                size=chip.devices_per_chip,
+                wiring="line",
+                bytes_per_s=torus.core_link_bytes_per_s,
+                latency_s=torus.hop_latency_s,
+            )
+        )
+    dcn = PhysicalAxis(
+        name="dcn",
+        size=num_slices,
+        wiring="switch",
+        bytes_per_s=chip.network_bytes_per_s,
+        latency_s=chip.network_latency_s,
+    )
+    return Slice(chip=chip, shape=shape, num_slices=num_slices, axes=tuple(axes), dcn=dcn if num_slices > 1 else None)
 
 
 def nvlink_group(chip: Chip, switch: Switch, count: int) -> int | None:
@@ -190,39 +224,6 @@ def _shape_of_cores(name: _Name, torus: Torus) -> Shape:
         fix="the nearest are "
         + ", ".join(f"{chip.name}-{prod(shape) * cores_per_chip} ({written(shape)})" for shape in near),
     )
-
-
-def _torus_slice(chip: Chip, torus: Torus, shape: Shape, num_slices: int) -> Slice:
-    axes = [
-        PhysicalAxis(
-            name=name,
-            size=size,
-            wiring="ring" if wraps else "line",
-            bytes_per_s=torus.link_bytes_per_s,
-            latency_s=torus.hop_latency_s,
-            sharers=chip.devices_per_chip,
-        )
-        for name, size, wraps in zip("xyz", shape, wraparound(torus, shape), strict=False)
-        if size > 1
-    ]
-    if torus.core_link_bytes_per_s is not None:
-        axes.append(
-            PhysicalAxis(
-                name="core",
-                size=chip.devices_per_chip,
-                wiring="line",
-                bytes_per_s=torus.core_link_bytes_per_s,
-                latency_s=torus.hop_latency_s,
-            )
-        )
-    dcn = PhysicalAxis(
-        name="dcn",
-        size=num_slices,
-        wiring="switch",
-        bytes_per_s=chip.network_bytes_per_s,
-        latency_s=chip.network_latency_s,
-    )
-    return Slice(chip=chip, shape=shape, num_slices=num_slices, axes=tuple(axes), dcn=dcn if num_slices > 1 else None)
 
 
 def _gpu_cluster(name: _Name, switch: Switch) -> Slice:

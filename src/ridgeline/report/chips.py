@@ -43,7 +43,6 @@ _LABELS = {
     "clock_cycles_per_s": "clock",
     "vpu.sublanes": "VPU sublanes",
     "vpu.lanes": "VPU lanes",
-    "vpu.tile_rows_of_16_bit": "rows of a 16-bit tile",
     "vpu.alus_per_lane": "VPU ALUs per lane",
     "vpu.registers": "VPU registers",
     "vpu.flops_per_s": "VPU, f32",

@@ -1,0 +1,283 @@
+"""Is one operation bound by compute, by memory or by links, and from which size on.
+
+Every resource has a time: what the operation asks of it, over its published peak. The slowest is the least that the
+operation can take, their sum the most. Numbers are those of one chip; where the contraction is split, of one of the
+chips that share it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isnan, nan
+from typing import TYPE_CHECKING
+
+from ridgeline.cost.chip_inside import dense_flops_per_s, vmem_bytes_per_s
+from ridgeline.cost.collective_question import collective
+from ridgeline.cost.critical_size import critical_contraction_size
+from ridgeline.cost.explain import derive
+from ridgeline.cost.operation_demand import Balance, Crossover, Figure, crossovers_of, flops_of, traffic_of
+from ridgeline.cost.roofline import (
+    compute_s,
+    intensity_flops_per_byte,
+    overlapped_s,
+    ridge_flops_per_byte,
+    summed_s,
+    transfer_s,
+)
+from ridgeline.cost.roofline_answer import CriticalSize, OperationRoofline, SweptSize, Traffic
+from ridgeline.errors import InputError
+from ridgeline.job.operation import ElementBytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ridgeline.cost.collective_answer import CollectiveAnswer
+    from ridgeline.cost.collective_group import Wires
+    from ridgeline.cost.roofline_answer import Bound
+    from ridgeline.job.operation import Memory, OperationQuestion, Rates, Split
+
+
+def operation_roofline(question: OperationQuestion) -> OperationRoofline:
+    """What bounds an operation.
+
+    Raises:
+        InputError: The contraction cannot be split as asked.
+    """
+    peak = peak_of(question.rates)
+    exchange = None if question.split is None else _exchange(question, question.split)
+    num_chips = 1 if exchange is None else exchange.num_chips
+    sizes = _local_sizes(question, num_chips)
+    flops = flops_of(question.kind, sizes)
+    arithmetic = derive(compute_s, flops=flops.value, C_flops_per_s=peak.value)
+    traffic = [
+        each
+        for memory in dict.fromkeys((question.weights_from, question.activations_from))
+        if (each := _memory(question, memory, sizes, flops=flops.value, peak_flops_per_s=peak.value)) is not None
+    ]
+    if exchange is not None:
+        traffic.append(_link(question, exchange, flops=flops.value, peak_flops_per_s=peak.value))
+    times_s = {"T_math": arithmetic.value} | {_time_of(each): each.transfer_s for each in traffic}
+    known_s = {name: time_s for name, time_s in times_s.items() if not isnan(time_s)}
+    least, most = derive(overlapped_s, **known_s), derive(summed_s, **times_s)
+    return OperationRoofline(
+        question=question,
+        num_chips=num_chips,
+        flops=flops.value,
+        peak_flops_per_s=peak.value,
+        compute_s=arithmetic.value,
+        traffic=tuple(traffic),
+        lower_s=least.value,
+        upper_s=most.value,
+        bound=_bound(arithmetic.value, traffic),
+        critical=tuple(_critical(traffic)),
+        sweep=tuple(_swept(question)),
+        notes=(*question.notes, *_notes(question, traffic)),
+        derivations=(
+            *peak.derivations,
+            *flops.derivations,
+            arithmetic,
+            *(step for each in traffic for step in each.derivations),
+            least,
+            most,
+        ),
+    )
+
+
+def peak_of(rates: Rates) -> Figure:
+    """FLOPs a second of the unit that computes, dense."""
+    if rates.sparsity_factor == 1:
+        return Figure(value=rates.peak_flops_per_s)
+    dense = derive(dense_flops_per_s, C_flops_per_s=rates.peak_flops_per_s, sparsity_factor=rates.sparsity_factor)
+    return Figure(value=dense.value, derivations=(dense,))
+
+
+def bandwidth_of(rates: Rates, memory: Memory) -> Figure:
+    """Bytes a second of a memory."""
+    stated_bytes_per_s = rates.memory_bytes_per_s[memory]
+    if memory != "vmem" or rates.vmem_over_hbm is None:
+        return Figure(value=stated_bytes_per_s)
+    rate = derive(vmem_bytes_per_s, W_bytes_per_s=stated_bytes_per_s, vmem_over_hbm_ratio=rates.vmem_over_hbm)
+    return Figure(value=rate.value, derivations=(rate,))
+
+
+def _memory(
+    question: OperationQuestion, memory: Memory, sizes: Mapping[str, float], *, flops: float, peak_flops_per_s: float
+) -> Traffic | None:
+    """What an operation asks of one memory; None where none of its arrays lies there."""
+    element_bytes = _elements_in(question, memory)
+    moved = traffic_of(question.kind, sizes, element_bytes)
+    if not moved.value:
+        return None
+    rate = bandwidth_of(question.rates, memory)
+    transfer = derive(transfer_s, traffic_bytes=moved.value, W_bytes_per_s=rate.value)
+    intensity = derive(intensity_flops_per_byte, flops=flops, traffic_bytes=moved.value)
+    ridge = derive(ridge_flops_per_byte, C_flops_per_s=peak_flops_per_s, W_bytes_per_s=rate.value)
+    balance = Balance(
+        element_bytes=element_bytes,
+        peak_flops_per_s=peak_flops_per_s,
+        bytes_per_s=rate.value,
+        intensity_flops_per_byte=intensity.value,
+        ridge_flops_per_byte=ridge.value,
+    )
+    crossovers = tuple(crossovers_of(question.kind, sizes, balance))
+    worked = (figure for each in crossovers for figure in (each.rule, each.exact) if figure is not None)
+    return Traffic(
+        resource=memory,
+        traffic_bytes=moved.value,
+        bytes_per_s=rate.value,
+        transfer_s=transfer.value,
+        intensity_flops_per_byte=intensity.value,
+        ridge_flops_per_byte=ridge.value,
+        crossovers=crossovers,
+        derivations=(
+            *(*moved.derivations, *rate.derivations, transfer, intensity, ridge),
+            *(step for figure in worked for step in figure.derivations),
+        ),
+    )
+
+
+def _elements_in(question: OperationQuestion, memory: Memory) -> ElementBytes:
+    """Bytes of the elements of those arrays that lie in a memory, zero for the others."""
+    element_bytes = question.element_bytes
+    streams = question.activations_from == memory
+    return ElementBytes(
+        weights=element_bytes.weights if question.weights_from == memory else 0.0,
+        activations=element_bytes.activations if streams else 0.0,
+        outputs=element_bytes.outputs if streams else 0.0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Exchange:
+    """How chips that share a contraction sum their partial results.
+
+    Attributes:
+        num_chips: That share it.
+        answer: The collective over their devices.
+    """
+
+    num_chips: int
+    answer: CollectiveAnswer
+
+
+def _exchange(question: OperationQuestion, split: Split) -> _Exchange:
+    """The sum of partial results; devices of one chip that do not share the contraction split the output."""
+    sizes, hardware = question.sizes, split.hardware
+    shared = 1 if hardware is None or "core" in str(split.axes) else hardware.chip.devices_per_chip
+    devices_per_chip = 1 if hardware is None else hardware.chip.devices_per_chip
+    stated: Wires = {}
+    if split.link_bytes_per_s is not None:
+        stated["link_bytes_per_s"] = split.link_bytes_per_s
+    if split.axes == 2:
+        stated["wiring"] = "line"
+    answer = collective(
+        "reduce_scatter" if split.scatter else "all_reduce",
+        size_bytes=question.element_bytes.outputs * sizes["B"] * sizes["F"] / shared,
+        axes=split.axes,
+        hardware=hardware,
+        **stated,
+    )
+    return _Exchange(num_chips=round(answer.num_devices * shared / devices_per_chip), answer=answer)
+
+
+def _local_sizes(question: OperationQuestion, num_chips: int) -> Mapping[str, float]:
+    """The sizes that one chip computes: its share of the contraction."""
+    if num_chips == 1:
+        return question.sizes
+    width = question.sizes["D"]
+    if width % num_chips:
+        padded = -(-width // num_chips) * num_chips
+        raise InputError(
+            "the contraction does not divide",
+            where="D",
+            value=f"{width:.0f}",
+            expected=f"a multiple of {num_chips}, the chips that share it",
+            fix=f"pad D to {padded:.0f}",
+        )
+    return {**question.sizes, "D": width / num_chips}
+
+
+def _link(question: OperationQuestion, exchange: _Exchange, *, flops: float, peak_flops_per_s: float) -> Traffic:
+    """The exchange, on the kind of wire that sets its pace, in bytes over the busiest link."""
+    answer = exchange.answer
+    stage = max(answer.stages, key=lambda stage: stage.bandwidth_s)
+    link_bytes = stage.bandwidth_s * stage.bytes_per_s
+    intensity = derive(intensity_flops_per_byte, flops=flops, traffic_bytes=link_bytes)
+    ridge = derive(ridge_flops_per_byte, C_flops_per_s=peak_flops_per_s, W_bytes_per_s=stage.bytes_per_s)
+    exact, rule = (
+        derive(
+            critical_contraction_size,
+            N=exchange.num_chips,
+            B=question.sizes["B"],
+            F=question.sizes["F"],
+            exchange_s=exchange_s,
+            C_flops_per_s=peak_flops_per_s,
+        )
+        for exchange_s in (answer.bandwidth_s, answer.approximate_bandwidth_s)
+    )
+    crossover = Crossover(
+        letter="D",
+        exact=Figure(value=exact.value, derivations=(exact,)),
+        rule=Figure(value=rule.value, derivations=(rule,)),
+    )
+    return Traffic(
+        resource="link",
+        traffic_bytes=link_bytes,
+        bytes_per_s=stage.bytes_per_s,
+        transfer_s=answer.time_s,
+        intensity_flops_per_byte=intensity.value,
+        ridge_flops_per_byte=ridge.value,
+        crossovers=(crossover,),
+        derivations=(*answer.derivations, intensity, ridge, exact),
+    )
+
+
+def _time_of(traffic: Traffic) -> str:
+    """The book's name of a time: T_comms, with the memory or link where it is not HBM."""
+    return "T_comms" if traffic.resource == "hbm" else f"T_{traffic.resource}"
+
+
+def _bound(arithmetic_s: float, traffic: Sequence[Traffic]) -> Bound:
+    """The slowest resource; arithmetic where it takes exactly as long."""
+    if isnan(arithmetic_s):
+        return "unknown"
+    slowest = max(traffic, key=lambda each: each.transfer_s, default=None)
+    return "compute" if slowest is None or slowest.transfer_s <= arithmetic_s else slowest.resource
+
+
+def _critical(traffic: Sequence[Traffic]) -> Iterator[CriticalSize]:
+    """For each size the largest crossover: from there on, no memory and no link binds."""
+    every = [(each, crossover) for each in traffic for crossover in each.crossovers]
+    for letter in dict.fromkeys(crossover.letter for _, crossover in every):
+        of_letter = [pair for pair in every if pair[1].letter == letter]
+        slowest, last = max(of_letter, key=lambda pair: pair[1].exact.value)
+        yield CriticalSize(
+            letter=letter,
+            exact_size=last.exact.value,
+            rule_size=nan if last.rule is None else last.rule.value,
+            resource=slowest.resource,
+        )
+
+
+def _notes(question: OperationQuestion, traffic: Sequence[Traffic]) -> Iterator[str]:
+    """What the numbers do not say."""
+    vmem_bytes = question.rates.vmem_bytes
+    for each in traffic:
+        if each.resource == "vmem" and vmem_bytes is not None and each.traffic_bytes > vmem_bytes:
+            yield "What is to lie in vector memory is larger than it: it would have to stream through, from HBM."
+    if question.kind == "attention" and question.sizes["T"] > 1:
+        yield "Every query sees every key; a causal kernel that skips masked blocks does down to half of the FLOPs."
+
+
+def _swept(question: OperationQuestion) -> Iterator[SweptSize]:
+    if question.sweep is None:
+        return
+    for size in question.sweep.sizes:
+        there = operation_roofline(replace(question, sizes={**question.sizes, question.sweep.letter: size}, sweep=None))
+        yield SweptSize(
+            size=size,
+            intensity_flops_per_byte=there.intensity_flops_per_byte,
+            lower_s=there.lower_s,
+            attained_flops_per_s=there.attained_flops_per_s,
+            bound=there.bound,
+        )

@@ -1,0 +1,108 @@
+"""How much arithmetic a chip needs per byte: its ridge point, and the batch from which a matmul reaches it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import nan
+from typing import TYPE_CHECKING
+
+from ridgeline.cost.critical_size import matmul_critical_rows, small_batch_critical_rows
+from ridgeline.cost.explain import derive
+from ridgeline.cost.operation_roofline import bandwidth_of, peak_of
+from ridgeline.cost.roofline import attainable_flops_per_s, ridge_flops_per_byte
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ridgeline.cost.explain import Derivation
+    from ridgeline.job.operation import ElementBytes, Memory, Rates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ridge:
+    """A peak over a bandwidth.
+
+    Attributes:
+        computes: What computes: `MXU bf16`, `VPU f32`; "" where the rate is stated.
+        memory: Where operands come from.
+        peak_flops_per_s: C, dense.
+        bytes_per_s: W.
+        ridge_flops_per_byte: C/W.
+        derivations: Where the numbers come from.
+    """
+
+    computes: str
+    memory: Memory
+    peak_flops_per_s: float
+    bytes_per_s: float
+    ridge_flops_per_byte: float
+    derivations: tuple[Derivation, ...]
+
+    def attainable_flops_per_s(self, intensity_flops_per_byte: float) -> float:
+        """The roofline: the rate at an arithmetic intensity."""
+        rate = attainable_flops_per_s(
+            intensity_flops_per_byte=intensity_flops_per_byte,
+            C_flops_per_s=self.peak_flops_per_s,
+            W_bytes_per_s=self.bytes_per_s,
+        )
+        return float(rate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticalBatch:
+    """The rows from which a matmul is compute-bound.
+
+    Attributes:
+        ridge: Of the chip.
+        rule_size: By the rule for small batches.
+        exact_size: The crossover for the sizes that were given, NaN without; infinite where no batch is enough.
+        derivations: Where the numbers come from.
+    """
+
+    ridge: Ridge
+    rule_size: float
+    exact_size: float
+    derivations: tuple[Derivation, ...]
+
+
+def ridge_of(rates: Rates, memory: Memory, *, computes: str = "") -> Ridge:
+    """The ridge point of one chip and one memory."""
+    peak, rate = peak_of(rates), bandwidth_of(rates, memory)
+    ridge = derive(ridge_flops_per_byte, C_flops_per_s=peak.value, W_bytes_per_s=rate.value)
+    return Ridge(
+        computes=computes,
+        memory=memory,
+        peak_flops_per_s=peak.value,
+        bytes_per_s=rate.value,
+        ridge_flops_per_byte=ridge.value,
+        derivations=(*peak.derivations, *rate.derivations, ridge),
+    )
+
+
+def critical_batch_of(
+    rates: Rates, memory: Memory, *, element_bytes: ElementBytes, sizes: Mapping[str, float]
+) -> CriticalBatch:
+    """The critical batch of x[B, D] @ W[D, F], everything in one memory.
+
+    Args:
+        rates: Of one chip.
+        memory: Where weights and activations lie.
+        element_bytes: Of each array.
+        sizes: `D` and `F`; empty where they are left open.
+    """
+    ridge = ridge_of(rates, memory)
+    meeting = {"C_flops_per_s": ridge.peak_flops_per_s, "W_bytes_per_s": ridge.bytes_per_s}
+    rule = derive(small_batch_critical_rows, b_w=element_bytes.weights, **meeting)
+    if not sizes:
+        return CriticalBatch(ridge=ridge, rule_size=rule.value, exact_size=nan, derivations=(*ridge.derivations, rule))
+    exact = derive(
+        matmul_critical_rows,
+        **sizes,
+        b_a=element_bytes.activations,
+        b_w=element_bytes.weights,
+        b_o=element_bytes.outputs,
+        **meeting,
+    )
+    return CriticalBatch(
+        ridge=ridge, rule_size=rule.value, exact_size=exact.value, derivations=(*ridge.derivations, rule, exact)
+    )

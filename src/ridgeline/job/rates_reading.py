@@ -1,0 +1,187 @@
+"""Reads dtypes and the rates of one chip: from its catalogue entry, or as the question states them."""
+
+from __future__ import annotations
+
+import re
+from math import nan
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from ridgeline.errors import InputError, nearest
+from ridgeline.hardware.catalog import find_chip, load_chip
+from ridgeline.hardware.topology import parse_slice
+from ridgeline.job.operation import ElementBytes, Memory, Rates
+from ridgeline.units import parse_bytes_per_s, parse_count, parse_flops_per_s
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ridgeline.hardware.chip import Chip
+    from ridgeline.hardware.slice import Slice
+    from ridgeline.job.said import Said, Value
+
+Unit: TypeAlias = Literal["mxu", "vpu"]
+"""The unit that computes: the matrix unit (a GPU's tensor cores), or the vector unit (its scalar cores)."""
+
+UNITS: tuple[Unit, ...] = get_args(Unit)
+MEMORIES: tuple[Memory, ...] = get_args(Memory)
+
+BYTES_OF_ELEMENT: Mapping[str, float] = {
+    "f32": 4.0,
+    "bf16": 2.0,
+    "f16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "fp4": 0.5,
+    "int4": 0.5,
+}
+"""By dtype."""
+
+RATES = ("on", "peak", "sparsity", "hbm_bandwidth", "vmem_bandwidth", "vmem_over_hbm", "host_bandwidth")
+"""What can be said of the machine."""
+
+DTYPES = ("dtype", "weights_dtype", "activations_dtype", "outputs_dtype", "compute_dtype")
+"""What can be said of precisions."""
+
+_ALIASES = {
+    "float32": "f32",
+    "fp32": "f32",
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "fp16": "f16",
+    "float8": "fp8",
+}
+_MOST_BYTES_OF_ELEMENT = 16.0
+
+
+def read_machine(said: Said) -> tuple[Chip | None, Slice | None]:
+    """The chip that was named, and the slice if it was one."""
+    name = said.arguments.get("on")
+    if name is None:
+        return None, None
+    if find_chip(str(name)) is None and re.search(r"[:*-]", str(name)):
+        hardware = parse_slice(str(name), where=said.written("on"))
+        return hardware.chip, hardware
+    return load_chip(str(name), where=said.written("on")), None
+
+
+def read_rates(said: Said, chip: Chip | None, *, memories: Sequence[Memory], unit: Unit) -> tuple[Rates, str]:
+    """The rates of one chip, and what had to be taken for granted."""
+    peak_flops_per_s, note = _peak(said, chip, unit=unit)
+    by_ratio = said.has("vmem_over_hbm")
+    rates = Rates(
+        peak_flops_per_s=peak_flops_per_s,
+        memory_bytes_per_s={
+            memory: _bandwidth(said, chip, "hbm" if by_ratio and memory == "vmem" else memory)
+            for memory in dict.fromkeys(memories)
+        },
+        sparsity_factor=said.number("sparsity", parse_count) or 1.0,
+        vmem_over_hbm=said.number("vmem_over_hbm", parse_count),
+        vmem_bytes=None if chip is None or chip.vmem_bytes is None else chip.vmem_bytes * chip.devices_per_chip,
+    )
+    return rates, note
+
+
+def read_element_bytes(said: Said) -> ElementBytes:
+    """Bytes of an element of each array: of its own dtype, else of that of all; outputs follow the activations."""
+    every = read_dtype(said.arguments.get("dtype") or "bf16", where=said.written("dtype"))
+    activations = _dtype(said, "activations_dtype", every)
+    return ElementBytes(
+        weights=_bytes_of(_dtype(said, "weights_dtype", every)),
+        activations=_bytes_of(activations),
+        outputs=_bytes_of(_dtype(said, "outputs_dtype", activations)),
+    )
+
+
+def read_dtype(value: Value, *, where: str) -> str:
+    """A dtype by the name that the catalogue has for it, or the bytes of an element as text.
+
+    >>> read_dtype("bfloat16", where="--dtype"), read_dtype(0.5, where="--dtype")
+    ('bf16', '0.5')
+    """
+    name = _ALIASES.get(str(value), str(value))
+    if name in BYTES_OF_ELEMENT:
+        return name
+    if re.fullmatch(r"\d{1,2}(\.\d{1,4})?", name) and 0 < float(name) <= _MOST_BYTES_OF_ELEMENT:
+        return f"{float(name):g}"
+    raise InputError(
+        "unknown dtype",
+        where=where,
+        value=value,
+        expected=f"{', '.join(BYTES_OF_ELEMENT)}, or the bytes of an element",
+        fix=nearest(name, BYTES_OF_ELEMENT) or "write bf16, or 2",
+    )
+
+
+def _dtype(said: Said, name: str, usual: str) -> str:
+    return read_dtype(said.arguments[name], where=said.written(name)) if said.has(name) else usual
+
+
+def _bytes_of(dtype: str) -> float:
+    return BYTES_OF_ELEMENT[dtype] if dtype in BYTES_OF_ELEMENT else float(dtype)
+
+
+def _peak(said: Said, chip: Chip | None, *, unit: Unit) -> tuple[float, str]:
+    """FLOPs a second of the unit that computes, NaN where it is not known, and what was taken for granted."""
+    given = said.number("peak", parse_flops_per_s)
+    if given is not None:
+        return given, ""
+    if chip is None:
+        states = f"{said.written('peak')} and a bandwidth"
+        raise said.refuse("no machine", "on", expected="a chip, or its rates", fix=f"name a chip, or give {states}")
+    if unit == "mxu":
+        return _matmul_peak(said, chip)
+    if chip.vector_flops_per_s is not None:
+        return chip.vector_flops_per_s, ""
+    return nan, (
+        f"The rate of {chip.name}'s vector unit is not published: its time is unknown. "
+        f"{said.written('peak')} states a rate."
+    )
+
+
+def _matmul_peak(said: Said, chip: Chip) -> tuple[float, str]:
+    """The rate of the compute dtype, which follows the activations unless it is said; bf16's where it has none."""
+    activations = _dtype(said, "activations_dtype", _dtype(said, "dtype", "bf16"))
+    dtype = _dtype(said, "compute_dtype", activations)
+    if dtype in chip.peak_flops_per_s:
+        return chip.peak_flops_per_s[dtype], ""
+    if said.has("compute_dtype") and dtype not in BYTES_OF_ELEMENT:
+        raise said.refuse(
+            "a rate belongs to a dtype", "compute_dtype", expected=", ".join(chip.peak_flops_per_s), fix="write bf16"
+        )
+    if said.has("compute_dtype") and dtype == "f32":
+        raise said.refuse(
+            f"{chip.name} has no published f32 matmul rate",
+            "compute_dtype",
+            expected=", ".join(chip.peak_flops_per_s),
+            fix=f"leave it out, so that operands are multiplied as bf16, or state a rate with {said.written('peak')}",
+        )
+    is_plain = dtype in {"bf16", "f16"} or dtype not in BYTES_OF_ELEMENT
+    note = "" if is_plain else f"{chip.name} has no rate of its own for {dtype}: operands are multiplied as bf16."
+    return chip.peak_flops_per_s["bf16"], note
+
+
+def _bandwidth(said: Said, chip: Chip | None, memory: Memory) -> float:
+    """Bytes a second between a memory and the units that compute."""
+    name = f"{memory}_bandwidth"
+    given = said.number(name, parse_bytes_per_s)
+    if given is not None:
+        return given
+    if chip is None:
+        raise said.refuse(
+            f"no bandwidth of {memory}", name, expected="bytes a second, or a chip", fix="write, for example, 820GB/s"
+        )
+    published = {"hbm": chip.hbm_bytes_per_s, "vmem": chip.vmem_bytes_per_s, "host": chip.pcie_bytes_per_s}[memory]
+    if published is not None:
+        return published
+    rule = f", or {said.written('vmem_over_hbm')} 22, the Scaling Book's rule of thumb" if memory == "vmem" else ""
+    raise said.refuse(
+        f"the {memory} bandwidth of {chip.name} is not published",
+        name,
+        expected="bytes a second",
+        fix=f"state it with {said.written(name)}{rule}",
+    )
+
+
+def read_memory(said: Said, name: str) -> Memory:
+    """Where some arrays lie; in HBM unless it is said."""
+    return said.choice(name, MEMORIES, "hbm")
