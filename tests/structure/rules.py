@@ -39,6 +39,7 @@ BOUNDARIES = {
     "src/ridgeline/cli/output.py": "writes JSON",
     "src/ridgeline/cost/calibration.py": "reads calibration/*.toml",
     "src/ridgeline/hardware/catalog.py": "reads catalog/*.toml",
+    "src/ridgeline/hardware/scaling_book.py": "reads scaling_book.toml",
     "src/ridgeline/job/reading.py": "reads job files",
     "src/ridgeline/model/huggingface/families.py": "reads defaults.toml",
     "src/ridgeline/model/huggingface/json_file.py": "reads config.json",

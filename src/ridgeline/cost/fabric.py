@@ -140,28 +140,32 @@ def fabric_of(hardware: Slice | None, given: Route) -> Fabric:
     Raises:
         InputError: The question does not say of each axis whether it closes.
     """
-    half_axis_bytes_per_s = given.get("axis_bytes_per_s", nan) / 2
-    link_bytes_per_s, hop_s = given.get("link_bytes_per_s", half_axis_bytes_per_s), given.get("hop_s", nan)
     if hardware is None:
         shape = tuple(given.get("topology", ()))
         wraps = _wraps(given, shape, (False,) * len(shape))
-        return Fabric(shape=shape, wraps=wraps, domain=0, link_bytes_per_s=link_bytes_per_s, hop_s=hop_s)
+        return Fabric(
+            shape=shape,
+            wraps=wraps,
+            domain=0,
+            link_bytes_per_s=_link_rate_bytes_per_s(given, known_bytes_per_s=nan),
+            hop_s=given.get("hop_s", nan),
+        )
     chip, shape = hardware.chip, hardware.shape
     if chip.torus is not None:
         return Fabric(
             shape=shape,
             wraps=_wraps(given, shape, wraparound(chip.torus, shape)),
             domain=0,
-            link_bytes_per_s=_first_known(link_bytes_per_s, chip.torus.link_bytes_per_s),
-            hop_s=_first_known(hop_s, chip.torus.hop_latency_s),
+            link_bytes_per_s=_link_rate_bytes_per_s(given, known_bytes_per_s=chip.torus.link_bytes_per_s),
+            hop_s=given.get("hop_s", chip.torus.hop_latency_s),
         )
     nvlink = next((axis for axis in hardware.axes if axis.name == "nvlink"), None)
     return Fabric(
         shape=shape,
         wraps=(False,),
         domain=1 if nvlink is None else nvlink.size,
-        link_bytes_per_s=_first_known(link_bytes_per_s, nan if nvlink is None else nvlink.bytes_per_s),
-        hop_s=_first_known(hop_s, nan if nvlink is None else nvlink.latency_s),
+        link_bytes_per_s=_link_rate_bytes_per_s(given, known_bytes_per_s=nan if nvlink is None else nvlink.bytes_per_s),
+        hop_s=given.get("hop_s", nan if nvlink is None else nvlink.latency_s),
         network_bytes_per_s=chip.network_bytes_per_s,
         network_hop_s=chip.network_latency_s,
     )
@@ -181,8 +185,10 @@ def _wraps(given: Route, shape: tuple[int, ...], known: tuple[bool, ...]) -> tup
     )
 
 
-def _first_known(stated: float, known: float) -> float:
-    return known if isnan(stated) else stated
+def _link_rate_bytes_per_s(given: Route, *, known_bytes_per_s: float) -> float:
+    """One link, one way, as stated; half of an axis where that is stated; else the known one."""
+    half_axis_bytes_per_s = given["axis_bytes_per_s"] / 2 if "axis_bytes_per_s" in given else known_bytes_per_s
+    return given.get("link_bytes_per_s", half_axis_bytes_per_s)
 
 
 def _no_position(position: Sequence[int], where: str, expected: str, fix: str) -> InputError:
