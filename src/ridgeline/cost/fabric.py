@@ -6,7 +6,7 @@ A topology is that of a slice of the catalogue or the question's own; where hops
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isnan, nan
+from math import nan
 from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from ridgeline.cost.transfers import distance_hops, torus_ports, usable_ports
