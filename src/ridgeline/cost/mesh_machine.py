@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import inf, nan, prod
-from typing import TYPE_CHECKING, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, TypeAlias
 
 from ridgeline.cost.collectives import Link, all_gather_limit_s
 from ridgeline.cost.placement import TORUS_AXES, describe, link_rate_bytes_per_s, place, stages_of
-from ridgeline.cost.wiring import Lane, LaneWiring, Stage, link_over, torus_stage
+from ridgeline.cost.wiring import Lane, Stage, link_over, torus_stage
 from ridgeline.errors import InputError
 from ridgeline.units import format_count
 
@@ -20,29 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ridgeline.hardware.slice import PhysicalAxis, Slice
+    from ridgeline.job.matmul_question import StatedRates
 
 Group: TypeAlias = frozenset[str]
 """Mesh axes over which a collective runs."""
-
-
-class Rates(TypedDict, total=False):
-    """What a question states of the machine; it takes the place of the catalogue's figure.
-
-    Keys:
-        peak_flops_per_s: Of a device, C.
-        hbm_bytes_per_s: Of a device; without it, and without a slice, memory is left out.
-        link_bytes_per_s: One link, one way, W.
-        axis_bytes_per_s: Both links of a ring axis together, W_ici.
-        hop_s: Least time of a hop; without it, and without a slice, latency is left out.
-        wiring: `ring` or `line`.
-    """
-
-    peak_flops_per_s: float
-    hbm_bytes_per_s: float
-    link_bytes_per_s: float
-    axis_bytes_per_s: float
-    hop_s: float
-    wiring: LaneWiring
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +70,7 @@ class MeshMachine:
         }
 
 
-def machine_on(hardware: Slice, mesh: Mapping[str, int], dtype: str, rates: Rates, *, where: str) -> MeshMachine:
+def machine_on(hardware: Slice, mesh: Mapping[str, int], dtype: str, rates: StatedRates, *, where: str) -> MeshMachine:
     """A mesh on a slice: the axis written first chooses its physical axes first.
 
     A mesh of fewer devices than the slice has is repeated over it. A dtype without a rate of its own runs at bf16's.
@@ -124,7 +105,7 @@ def machine_on(hardware: Slice, mesh: Mapping[str, int], dtype: str, rates: Rate
     )
 
 
-def machine_of_rates(mesh: Mapping[str, float], rates: Rates) -> MeshMachine:
+def machine_of_rates(mesh: Mapping[str, float], rates: StatedRates) -> MeshMachine:
     """A mesh of which the question states what it knows: each axis is a torus axis of its own."""
     wiring = rates.get("wiring", "ring")
     lanes = {
@@ -161,7 +142,7 @@ def _groups(mesh: Mapping[str, float]) -> Iterator[Group]:
         yield from map(frozenset, combinations(mesh, count))
 
 
-def _physical_axes(hardware: Slice, rates: Rates) -> Iterator[PhysicalAxis]:
+def _physical_axes(hardware: Slice, rates: StatedRates) -> Iterator[PhysicalAxis]:
     """The wiring inside a slice and across slices, with what the question states of its links."""
     for axis in hardware.axes if hardware.dcn is None else (*hardware.axes, hardware.dcn):
         if axis.name in TORUS_AXES:
@@ -171,7 +152,7 @@ def _physical_axes(hardware: Slice, rates: Rates) -> Iterator[PhysicalAxis]:
             yield axis
 
 
-def _link_rate_bytes_per_s(rates: Rates, *, default: float) -> float:
+def _link_rate_bytes_per_s(rates: StatedRates, *, default: float) -> float:
     if "axis_bytes_per_s" in rates:
         return rates["axis_bytes_per_s"] / 2
     return rates.get("link_bytes_per_s", default)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from ridgeline.job.sharding import Axes, ShardedArray, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 StepKind: TypeAlias = Literal["slice", "collective_permute", "reduce_scatter", "all_reduce", "all_to_all", "all_gather"]
 """What happens to an array; a slice is local and free, the others are collectives."""
@@ -47,6 +47,29 @@ class Step:
     def is_collective(self) -> bool:
         """Whether devices communicate."""
         return self.kind != "slice"
+
+
+def collective_of(steps: Iterable[Step]) -> str:
+    """The kinds of collectives of some steps, each once, reordering left out unless it is all; `none` for none.
+
+    >>> from ridgeline.job.notation import read_notation
+    >>> change = read_notation("A[I_XY,J] -> A[I_Y,J]", mesh=None, where="notation")
+    >>> steps = reshard(change.source, change.target)
+    >>> told(steps), collective_of(steps)
+    ('collective_permute XY of A, all_gather X of A', 'all_gather')
+    """
+    kinds = dict.fromkeys(step.kind for step in collectives_of(steps))
+    return ", ".join(kind for kind in kinds if kind != "collective_permute" or len(kinds) == 1) or "none"
+
+
+def collectives_of(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Those steps in which devices communicate."""
+    return tuple(step for step in steps if step.is_collective)
+
+
+def told(steps: Iterable[Step]) -> str:
+    """The communication of some steps: `all_gather X of B, all_reduce Y of C`, or `none`."""
+    return ", ".join(map(str, collectives_of(steps))) or "none"
 
 
 def reshard(source: ShardedArray, target: ShardedArray) -> tuple[Step, ...]:

@@ -12,11 +12,11 @@ those that bring the result to where it is wanted. The four cases of the Scaling
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product as combinations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ridgeline.cost.resharding import Step, StepKind, reshard
+from ridgeline.cost.resharding import Step, StepKind, collective_of, collectives_of, reshard, told
 from ridgeline.job.sharding import Axes, Product, ShardedArray, joined
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ class Strategy:
     """A way to compute a product.
 
     Attributes:
+        product: As asked.
         left: The left operand as it is multiplied.
         right: The right operand as it is multiplied.
         result: The product as devices hold it then, partial sums included.
@@ -48,6 +49,7 @@ class Strategy:
         is_as_asked: Whether the output is left as it was asked for; False where it stays scattered.
     """
 
+    product: Product
     left: ShardedArray
     right: ShardedArray
     result: ShardedArray
@@ -62,9 +64,19 @@ class Strategy:
         return ", ".join((*_told(self.before), "multiply", *_told(self.after)))
 
     @property
+    def collective(self) -> str:
+        """The kinds of its collectives: `all_gather`, `none`."""
+        return collective_of(self.collectives)
+
+    @property
+    def communication(self) -> str:
+        """The same with axes and arrays: `all_gather X of W`, `none`."""
+        return told(self.collectives)
+
+    @property
     def collectives(self) -> tuple[Step, ...]:
         """Every communication, in order."""
-        return tuple(step for step in (*self.before, *self.after) if step.is_collective)
+        return collectives_of((*self.before, *self.after))
 
 
 def strategies(product: Product, *, fits: Callable[[ShardedArray], bool] = lambda _: True) -> tuple[Strategy, ...]:
@@ -99,6 +111,7 @@ def strategy(product: Product, split: Mapping[str, str | None]) -> Strategy | No
     if not set(output.partial) <= set(partial):
         return None
     return Strategy(
+        product=product,
         left=left,
         right=right,
         result=result,
@@ -188,16 +201,7 @@ def _scattered(way: Strategy, fits: Callable[[ShardedArray], bool]) -> Strategy 
         layout = {**way.output.layout, dim: (*way.output.layout[dim], *summed)}
         output = way.output.laid_out(layout, partial=way.output.partial)
         if fits(output):
-            return Strategy(
-                left=way.left,
-                right=way.right,
-                result=way.result,
-                before=way.before,
-                after=reshard(way.result, output),
-                output=output,
-                split=way.split,
-                is_as_asked=False,
-            )
+            return replace(way, after=reshard(way.result, output), output=output, is_as_asked=False)
     return None
 
 

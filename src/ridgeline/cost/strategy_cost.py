@@ -29,16 +29,14 @@ Bound: TypeAlias = Literal["compute", "hbm", "ici", "network", "latency", "unkno
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A product to be computed on a mesh.
+    """Arrays on a mesh.
 
     Attributes:
-        product: As asked.
         machine: The devices.
         element_bytes: Of one element, by the name of the array.
         links: How each group of devices is wired.
     """
 
-    product: Product
     machine: MeshMachine
     element_bytes: Mapping[str, float]
     links: Mapping[Group, Link]
@@ -101,7 +99,8 @@ class StrategyCost:
 
 def strategy_cost(number: int, strategy: Strategy, setting: Setting, sizes: Mapping[str, float]) -> StrategyCost:
     """What a strategy costs for arrays of given sizes."""
-    steps = tuple(_step_cost(step, setting, sizes) for step in strategy.collectives)
+    steps = tuple(step_cost(step, setting, sizes) for step in strategy.collectives)
+    num_shards = ways(strategy.split, setting.machine.mesh)
     times_s = {
         "T_math": float(math_s(strategy, setting, sizes)),
         "T_hbm": float(traffic_s(strategy, setting, sizes)),
@@ -111,8 +110,8 @@ def strategy_cost(number: int, strategy: Strategy, setting: Setting, sizes: Mapp
     return StrategyCost(
         number=number,
         strategy=strategy,
-        flops=float(local_flops(strategy, setting, sizes)),
-        redundancy_factor=setting.machine.num_devices / ways(strategy.split, setting.machine.mesh),
+        flops=float(device_flops(flops=product_flops(strategy.product, sizes), num_shards=num_shards)),
+        redundancy_factor=float(redundancy_factor(N=setting.machine.num_devices, num_shards=num_shards)),
         compute_s=times_s["T_math"],
         hbm_s=times_s["T_hbm"],
         communication_s=times_s["T_comms"],
@@ -122,6 +121,32 @@ def strategy_cost(number: int, strategy: Strategy, setting: Setting, sizes: Mapp
         peak_bytes=_peak_bytes(strategy, setting, sizes),
         steps=steps,
     )
+
+
+def device_flops(*, flops: Number, num_shards: Number) -> Number:
+    """FLOPs of one device: those of the product over the ways in which mesh axes split it.
+
+    Formula: flops_device = flops / num_shards
+
+    Source: Scaling Book, ch. 4, question 2: axes that split nothing do not lessen it.
+
+    >>> device_flops(flops=2 * 64.0, num_shards=4 * 8)  # A[B_X, D_Y] @ W[D_Y, F] on X = 4, Y = 8, Z = 4
+    4.0
+    """
+    return flops / num_shards
+
+
+def redundancy_factor(*, N: Number, num_shards: Number) -> Number:
+    """Devices that do the same work: the product of the mesh axes that split nothing of it.
+
+    Formula: repeats = N / num_shards
+
+    Source: Scaling Book, ch. 4, question 2.
+
+    >>> redundancy_factor(N=4 * 8 * 4, num_shards=4 * 8)
+    4.0
+    """
+    return N / num_shards
 
 
 def product_flops(product: Product, sizes: Mapping[str, Number]) -> Number:
@@ -134,14 +159,10 @@ def product_flops(product: Product, sizes: Mapping[str, Number]) -> Number:
     return matmul_flops(B=rows, D=prod(sizes[dim] for dim in product.contracted), F=columns)
 
 
-def local_flops(strategy: Strategy, setting: Setting, sizes: Mapping[str, Number]) -> Number:
-    """FLOPs of one device: those of the product over the ways in which axes split it."""
-    return product_flops(setting.product, sizes) / ways(strategy.split, setting.machine.mesh)
-
-
 def math_s(strategy: Strategy, setting: Setting, sizes: Mapping[str, Number]) -> Number:
     """Arithmetic of one device at its peak rate."""
-    flops = local_flops(strategy, setting, sizes)
+    num_shards = ways(strategy.split, setting.machine.mesh)
+    flops = device_flops(flops=product_flops(strategy.product, sizes), num_shards=num_shards)
     return compute_s(flops=flops, C_flops_per_s=setting.machine.peak_flops_per_s)
 
 
@@ -191,7 +212,8 @@ def _step_s(demand: Transfer, setting: Setting) -> Number:
     return demand.expected_s(link_bytes_per_s=machine.link_bytes_per_s, network_bytes_per_s=machine.network_bytes_per_s)
 
 
-def _step_cost(step: Step, setting: Setting, sizes: Mapping[str, float]) -> StepCost:
+def step_cost(step: Step, setting: Setting, sizes: Mapping[str, float]) -> StepCost:
+    """What one collective costs."""
     demand, machine = transfer(step, setting, sizes), setting.machine
     waits_s: Mapping[Bound, float] = {
         "ici": float(demand.link_bytes) / machine.link_bytes_per_s,
@@ -226,4 +248,4 @@ def _peak_bytes(strategy: Strategy, setting: Setting, sizes: Mapping[str, float]
     copies = sum(block(array) for array in (strategy.left, strategy.right) if array.name in gathered)
     multiplying = copies + block(strategy.result)
     reducing = max((block(step.before) + block(step.after) for step in strategy.after), default=0.0)
-    return block(setting.product.left) + block(setting.product.right) + max(multiplying, reducing)
+    return block(strategy.product.left) + block(strategy.product.right) + max(multiplying, reducing)

@@ -246,7 +246,7 @@ class _Reader:
         self.fail(
             at,
             f"unknown mesh axis {unknown if word.isupper() else word}",
-            expected=f"an axis of the mesh: {', '.join(self.mesh)}",
+            expected=f"an axis of the mesh: {', '.join(self.mesh) or 'it has none'}",
             fix=f"did you mean {same}?" if same else nearest(word, self.mesh) or f"add {unknown} to the mesh",
         )
 

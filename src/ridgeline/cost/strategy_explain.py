@@ -1,0 +1,140 @@
+"""Where the numbers of a sharded product come from: the formulas that costed it, with its own numbers put in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING
+
+from ridgeline.cost.collectives import (
+    all_gather_s,
+    all_reduce_s,
+    all_to_all_s,
+    line_latency_s,
+    reduce_scatter_s,
+    ring_latency_s,
+)
+from ridgeline.cost.explain import Derivation, derive
+from ridgeline.cost.roofline import compute_s, matmul_flops, overlapped_s, transfer_s
+from ridgeline.cost.strategy_cost import device_flops, redundancy_factor
+from ridgeline.cost.strategy_thresholds import (
+    gather_critical_rows,
+    gather_over_scatter_ratio,
+    reduce_over_compute_size,
+    reduce_over_gather_rows,
+)
+from ridgeline.job.sharding import joined, ways
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from ridgeline.cost.layout import ArrayLayout
+    from ridgeline.cost.strategy_cost import Setting, StepCost, StrategyCost
+    from ridgeline.cost.wiring import Stage
+    from ridgeline.cost.work import Number
+    from ridgeline.job.sharding import Product
+
+
+def explain_array(layout: ArrayLayout) -> Iterator[Derivation]:
+    """What one device and all hold of an array."""
+    for derivation in layout.derivations:
+        yield replace(derivation, quantity=f"{layout.array}: {derivation.quantity}")
+
+
+def explain_strategy(cost: StrategyCost, setting: Setting, sizes: Mapping[str, float]) -> Iterator[Derivation]:
+    """FLOPs, collectives and time of one strategy."""
+    product, machine = cost.strategy.product, setting.machine
+    num_shards = ways(cost.strategy.split, machine.mesh)
+    found = [*_flops(product, sizes, num_shards)]
+    found += [derive(redundancy_factor, N=machine.num_devices, num_shards=num_shards)]
+    found += [derive(compute_s, flops=cost.flops, C_flops_per_s=machine.peak_flops_per_s)]
+    if cost.hbm_s > 0:
+        traffic_bytes = cost.hbm_s * machine.hbm_bytes_per_s
+        found += [derive(transfer_s, traffic_bytes=traffic_bytes, W_bytes_per_s=machine.hbm_bytes_per_s)]
+    for step in cost.steps:
+        found += explain_step(step, setting)
+    found += [derive(overlapped_s, T_math=cost.compute_s, T_hbm=cost.hbm_s, T_comms=cost.communication_s)]
+    for derivation in found:
+        yield replace(derivation, quantity=f"strategy {cost.number}: {derivation.quantity}")
+
+
+def explain_step(cost: StepCost, setting: Setting) -> Iterator[Derivation]:
+    """The time of a collective: over its slowest kind of wire, or all hops where they take longer."""
+    stages = setting.machine.stages[frozenset(cost.step.axes)]
+    if cost.bound == "latency":
+        yield from (
+            replace(each, quantity=f"{cost.step}: {each.quantity}") for stage in stages for each in _hops(stage)
+        )
+    elif stages:
+        slowest = max((_over(stage, cost) for stage in stages), key=lambda each: each.value)
+        yield replace(slowest, quantity=str(cost.step))
+
+
+def explain_rules(product: Product, setting: Setting, sizes: Mapping[str, float]) -> Iterator[Derivation]:
+    """The book's rules for x[B, D] @ W[D_X, F]: when to gather W, and when to multiply blocks and sum.
+
+    Of an operand that is split over what is summed, as the other is not. For a left operand, rows are columns.
+    """
+    for operand, other in ((product.right, product.left), (product.left, product.right)):
+        outer = [dim for dim in other.dims if dim not in operand.dims]
+        axes = tuple(axis for dim in product.contracted for axis in operand.layout[dim] if axis not in other.used)
+        if not axes or any(other.layout[dim] for dim in outer):
+            continue
+        b_w, b_o = setting.element_bytes[operand.name], setting.element_bytes[product.output.name]
+        D, rows = prod(sizes[dim] for dim in product.contracted), prod(sizes[dim] for dim in outer)
+        over = f"over {joined(axes)}"
+        for stage in setting.machine.stages[frozenset(axes)]:
+            rates = {
+                "C_flops_per_s": setting.machine.peak_flops_per_s,
+                "n": stage.links / stage.share,
+                "W_bytes_per_s": stage.bytes_per_s,
+            }
+            gather = derive(gather_critical_rows, b_w=b_w, **rates)
+            yield replace(gather, quantity=f"gathering {operand.name} {over}: compute-bound from {_rows(outer)}")
+            reduce = derive(reduce_over_compute_size, b_o=b_o, **rates)
+            yield replace(
+                reduce, quantity=f"reducing {over} beats a compute-bound gather from {_rows(product.contracted)}"
+            )
+        small = derive(reduce_over_gather_rows, D=D, b_w=b_w, b_o=b_o)
+        yield replace(small, quantity=f"reducing {over} beats a gather that is not compute-bound up to {_rows(outer)}")
+        ratio = derive(gather_over_scatter_ratio, M=D, K=rows)
+        yield replace(ratio, quantity=f"bytes of gathering {operand.name} over those of a reduce-scatter")
+
+
+def _rows(dims: Sequence[str]) -> str:
+    return "·".join(dims) or "1"
+
+
+def _flops(product: Product, sizes: Mapping[str, float], num_shards: float) -> Iterator[Derivation]:
+    """Of the whole product, and of one device; without a sum, one FLOP for each element."""
+    left, right = product.outer
+    rows = prod(sizes[dim] for dim in (*product.batch, *left))
+    columns = prod(sizes[dim] for dim in right)
+    flops = rows * columns
+    if product.contracted:
+        whole = derive(matmul_flops, B=rows, D=prod(sizes[dim] for dim in product.contracted), F=columns)
+        yield whole
+        flops = whole.value
+    yield derive(device_flops, flops=flops, num_shards=num_shards)
+
+
+def _over(stage: Stage, cost: StepCost) -> Derivation:
+    """The time of a collective over one kind of wire."""
+    W_bytes_per_s = stage.bytes_per_s
+    if cost.step.kind in {"all_to_all", "collective_permute"}:
+        return derive(all_to_all_s, V_bytes=cost.array_bytes, load=stage.exchange_load, W_bytes_per_s=W_bytes_per_s)
+    formula: Callable[..., Number] = {
+        "all_gather": all_gather_s,
+        "reduce_scatter": reduce_scatter_s,
+        "all_reduce": all_reduce_s,
+    }[cost.step.kind]
+    return derive(
+        formula, V_bytes=cost.array_bytes * stage.share, N=stage.size, n=stage.links, W_bytes_per_s=W_bytes_per_s
+    )
+
+
+def _hops(stage: Stage) -> Iterator[Derivation]:
+    """The latency of a gather along every lane of a torus."""
+    for lane in stage.lanes:
+        formula = ring_latency_s if lane.wiring == "ring" else line_latency_s
+        yield derive(formula, N=lane.size, t_min_s=lane.hop_s)

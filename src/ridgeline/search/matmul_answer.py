@@ -1,0 +1,118 @@
+"""What `ridgeline matmul` answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isnan
+from typing import TYPE_CHECKING
+
+from ridgeline.job.sharding import joined
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ridgeline.cost.explain import Derivation
+    from ridgeline.cost.layout import ArrayLayout
+    from ridgeline.cost.mesh_machine import MeshMachine
+    from ridgeline.cost.resharding import Step
+    from ridgeline.cost.sharded_matmul import Case
+    from ridgeline.cost.strategy_cost import StepCost, StrategyCost
+    from ridgeline.cost.strategy_thresholds import Threshold
+    from ridgeline.job.matmul_question import MatmulQuestion
+    from ridgeline.job.sharding import Axes, Product
+    from ridgeline.search.layouts import LayoutSearch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProductAnswer:
+    """What a product of sharded arrays needs; what the question leaves open is NaN.
+
+    Attributes:
+        product: With every layout, those that were searched included.
+        cases: By mesh axis that splits an operand.
+        inherited_output: The output with every sharding of the operands, legal or not.
+        conflicts: Mesh axes that would split two of its dimensions, so that one operand must be gathered.
+        flops: Of the product, done once.
+        strategies: By number: the textbook's first; last those that leave the output scattered, if it may be.
+        approximate: The same, with collectives as the book has them: (N − 1)/N of a ring taken as 1.
+        compute_bound_from: Of each strategy, by dimension: the size from which it waits for arithmetic.
+        thresholds: Sizes at which another strategy becomes the fastest.
+        search: The search of layouts; None where they were given.
+    """
+
+    product: Product
+    cases: Mapping[str, Case]
+    inherited_output: str
+    conflicts: Axes
+    flops: float
+    strategies: tuple[StrategyCost, ...]
+    approximate: tuple[StrategyCost, ...]
+    compute_bound_from: tuple[Mapping[str, float], ...]
+    thresholds: tuple[Threshold, ...]
+    search: LayoutSearch | None
+
+    @property
+    def case(self) -> Case:
+        """The highest case of any mesh axis."""
+        found: list[Case] = [1, *self.cases.values()]
+        return max(found)
+
+    @property
+    def textbook(self) -> StrategyCost:
+        """What the case asks for."""
+        return self.strategies[0]
+
+    @property
+    def best(self) -> StrategyCost:
+        """The fastest strategy that leaves the output as asked; the textbook's where times are not known."""
+        asked = [each for each in self.strategies if each.strategy.is_as_asked and not isnan(each.time_s)]
+        return min(asked, key=lambda each: (each.time_s, each.communication_s), default=self.textbook)
+
+    @property
+    def scattered(self) -> StrategyCost | None:
+        """The fastest strategy that leaves the output scattered; None where nothing is summed."""
+        scattered = [each for each in self.strategies if not each.strategy.is_as_asked]
+        return min(scattered, key=lambda each: (each.time_s, each.number), default=None)
+
+    @property
+    def partial(self) -> str:
+        """The axes along which devices hold partial sums before they are reduced: `U_X`; "" for none."""
+        axes = self.textbook.strategy.result.partial
+        return f"U_{joined(axes)}" if axes else ""
+
+    @property
+    def gathered(self) -> str:
+        """The operand that the case gathers: its name, `A and B`, `either`, or `none`."""
+        alone = [name for each in self.strategies if len(name := _gathered(each.strategy.before)) == 1]
+        if self.conflicts and len({name for names in alone for name in names}) > 1:
+            return "either"
+        return " and ".join(_gathered(self.textbook.strategy.before)) or "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatmulAnswer:
+    """How arrays lie on a mesh, and what is to be done with them.
+
+    Attributes:
+        question: As read.
+        machine: The devices of the mesh.
+        arrays: Every array, in the order they were named.
+        steps: From one layout to the other, where that was asked.
+        approximate_steps: The same, with collectives as the book has them.
+        product: What the product needs; None where none was asked.
+        notes: What was taken for granted.
+        derivations: Where the numbers come from.
+    """
+
+    question: MatmulQuestion
+    machine: MeshMachine
+    arrays: tuple[ArrayLayout, ...]
+    steps: tuple[StepCost, ...]
+    approximate_steps: tuple[StepCost, ...]
+    product: ProductAnswer | None
+    notes: tuple[str, ...]
+    derivations: tuple[Derivation, ...]
+
+
+def _gathered(steps: Sequence[Step]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(step.before.name for step in steps if step.kind == "all_gather"))
