@@ -17,13 +17,25 @@ from typing import TYPE_CHECKING, overload
 from ridgeline.errors import InfeasibleError, InputError, MissingExtraError, RidgelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Unpack
 
+    from ridgeline.cost.deduce import Deduced
+    from ridgeline.cost.padding import Padding
+    from ridgeline.cost.ridge import CriticalBatch, Ridge
+    from ridgeline.cost.roofline_answer import OperationRoofline
     from ridgeline.hardware.chip import Chip
     from ridgeline.hardware.slice import Slice
+    from ridgeline.job.chip_reading import (
+        CriticalBatchArguments,
+        MatrixUnitArguments,
+        PaddingArguments,
+        VectorUnitArguments,
+    )
     from ridgeline.job.job import Dtype, Job
+    from ridgeline.job.operation_reading import OperationArguments
     from ridgeline.job.origin import Arguments
+    from ridgeline.job.rates_reading import RateArguments
     from ridgeline.report.model import ModelAnswer
     from ridgeline.search.answer import TrainAnswer
 
@@ -36,8 +48,14 @@ __all__ = [
     "RidgelineError",
     "__version__",
     "chips",
+    "critical_batch",
     "describe_model",
+    "mxu",
+    "padding",
+    "ridge",
+    "roofline",
     "train",
+    "vpu",
 ]
 
 
@@ -102,3 +120,75 @@ def train(
             )
         return plan_training(job, progress=progress)
     return plan_training(read_job(job, said), progress=progress)
+
+
+def roofline(operation: str = "work", **arguments: Unpack[OperationArguments]) -> OperationRoofline:
+    """Whether an operation is bound by compute, memory or links, and from which size on.
+
+    Args:
+        operation: `matmul`, `batched_matmul`, `expert_matmul`, `attention`, `elementwise`, `embedding`, `dot`, or
+            `work` for so many FLOPs and bytes.
+        arguments: Its sizes by letter (`B=64, D=4096, F=16384`), its dtypes, where its arrays lie, and the machine.
+    """
+    from ridgeline.cost.operation_roofline import operation_roofline
+    from ridgeline.job.operation_reading import read_operation
+    from ridgeline.job.said import said
+
+    return operation_roofline(read_operation(operation, said(arguments)))
+
+
+def ridge(**arguments: Unpack[RateArguments]) -> Ridge:
+    """The arithmetic intensity from which a chip is bound by compute, for one unit, dtype and memory."""
+    from ridgeline.cost.ridge import ridge_of
+    from ridgeline.job.chip_reading import read_ridge
+    from ridgeline.job.said import said
+
+    question = read_ridge(said(arguments), question="ridge")
+    return ridge_of(question.rates, question.memory, computes=question.computes)
+
+
+def critical_batch(**arguments: Unpack[CriticalBatchArguments]) -> CriticalBatch:
+    """The rows from which a matmul is compute-bound: by the rule for small batches and, with `D` and `F`, exactly."""
+    from ridgeline.cost.ridge import critical_batch_of
+    from ridgeline.job.chip_reading import read_ridge
+    from ridgeline.job.said import said
+
+    question = read_ridge(said(arguments), question="critical_batch")
+    return critical_batch_of(
+        question.rates, question.memory, element_bytes=question.element_bytes, sizes=question.sizes
+    )
+
+
+def mxu(**arguments: Unpack[MatrixUnitArguments]) -> Deduced:
+    """The matrix units of a chip: what follows from array size, clock and count, by quantity."""
+    from ridgeline.cost.chip_inside import MATRIX_UNIT
+    from ridgeline.cost.deduce import deduce
+    from ridgeline.job.chip_reading import read_matrix_unit
+    from ridgeline.job.said import said
+
+    return deduce(MATRIX_UNIT, read_matrix_unit(said(arguments)))
+
+
+def vpu(**arguments: Unpack[VectorUnitArguments]) -> Deduced:
+    """The vector units of a chip and their registers, by quantity."""
+    from ridgeline.cost.chip_inside import VECTOR_UNIT
+    from ridgeline.cost.deduce import deduce
+    from ridgeline.job.chip_reading import read_vector_unit
+    from ridgeline.job.said import said
+
+    return deduce(VECTOR_UNIT, read_vector_unit(said(arguments)))
+
+
+def padding(shape: str | Sequence[int], **arguments: Unpack[PaddingArguments]) -> Padding:
+    """How tiles pad an array in memory, in vector registers and in the matrix unit.
+
+    Args:
+        shape: `4096x14336`; the last two dimensions are tiled.
+        arguments: `dtype`, and `on` for one TPU or `array` for a matrix unit of another size.
+    """
+    from ridgeline.cost.padding import padding as padding_of
+    from ridgeline.job.chip_reading import read_padding
+    from ridgeline.job.said import said
+
+    question = read_padding(said({"shape": shape, **arguments}))
+    return padding_of(question.shape, element_bytes=question.element_bytes, units=question.units)

@@ -11,6 +11,7 @@ from ridgeline.job.rates_reading import (
     DTYPES,
     RATES,
     UNITS,
+    RateArguments,
     Unit,
     read_element_bytes,
     read_machine,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from ridgeline.hardware.chip import Chip
     from ridgeline.hardware.slice import Slice
-    from ridgeline.job.said import Said
+    from ridgeline.job.said import Said, Value
 
 KINDS: Final[tuple[OperationKind, ...]] = get_args(OperationKind)
 
@@ -41,6 +42,45 @@ SIZE_NAMES: Final[Mapping[str, str]] = {
     "top_k": "k",
 }
 """What sizes may be called in place of their letter."""
+
+
+class OperationArguments(RateArguments, total=False):
+    """What can be said of an operation; sizes go by their letter.
+
+    Keys:
+        reads: Arrays an elementwise operation reads.
+        writes: Arrays it writes.
+        flops_per_element: What it computes of each element.
+        flops: Of anything else, for `work`.
+        bytes: Of anything else, for `work`.
+        axis: Axes of the slice over which the contraction of a matmul is split.
+        chips: Or the number of chips that share it.
+        link_bandwidth: Of one link between them, one way.
+        scatter: Whether the sum is left scattered.
+        sweep: A size to vary: `B=1:8192`.
+    """
+
+    B: Value
+    T: Value
+    S: Value
+    D: Value
+    F: Value
+    N: Value
+    K: Value
+    H: Value
+    E: Value
+    k: Value
+    reads: Value
+    writes: Value
+    flops_per_element: Value
+    flops: Value
+    bytes: Value
+    axis: Value
+    chips: Value
+    link_bandwidth: Value
+    scatter: bool | None
+    sweep: str | None
+
 
 _PLACES = ("weights_from", "activations_from")
 _SPLIT = ("axis", "chips", "link_bandwidth", "scatter")

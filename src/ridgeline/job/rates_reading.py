@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from math import nan
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, get_args
 
 from ridgeline.errors import InputError, nearest
 from ridgeline.hardware.catalog import find_chip, load_chip
@@ -41,6 +41,45 @@ RATES = ("on", "peak", "sparsity", "hbm_bandwidth", "vmem_bandwidth", "vmem_over
 
 DTYPES = ("dtype", "weights_dtype", "activations_dtype", "outputs_dtype", "compute_dtype")
 """What can be said of precisions."""
+
+
+class RateArguments(TypedDict, total=False):
+    """What can be said of the machine and of precisions, as an argument or a flag; None says nothing.
+
+    Keys:
+        on: A chip or a slice.
+        peak: FLOPs a second of one chip, in place of the catalogue's.
+        sparsity: What the peak is to be divided by, where it counts structured sparsity.
+        hbm_bandwidth: Bytes a second of one chip's memory.
+        vmem_bandwidth: The same of its vector memory.
+        vmem_over_hbm: Or their ratio.
+        host_bandwidth: From the host, over PCIe.
+        weights_from: Where weights lie (in attention, keys and values): `hbm`, `vmem` or `host`.
+        activations_from: Where the other operand and the output lie.
+        dtype: Of every array: a dtype or the bytes of an element.
+        weights_dtype: Of weights.
+        activations_dtype: Of the other operand.
+        outputs_dtype: Of the output; follows the activations.
+        compute_dtype: Whose rate counts; follows the activations.
+        unit: `mxu` or `vpu`.
+    """
+
+    on: str | None
+    peak: Value
+    sparsity: Value
+    hbm_bandwidth: Value
+    vmem_bandwidth: Value
+    vmem_over_hbm: Value
+    host_bandwidth: Value
+    weights_from: str | None
+    activations_from: str | None
+    dtype: Value
+    weights_dtype: Value
+    activations_dtype: Value
+    outputs_dtype: Value
+    compute_dtype: str | None
+    unit: str | None
+
 
 _ALIASES = {
     "float32": "f32",
@@ -86,9 +125,9 @@ def read_element_bytes(said: Said) -> ElementBytes:
     every = read_dtype(said.arguments.get("dtype") or "bf16", where=said.written("dtype"))
     activations = _dtype(said, "activations_dtype", every)
     return ElementBytes(
-        weights=_bytes_of(_dtype(said, "weights_dtype", every)),
-        activations=_bytes_of(activations),
-        outputs=_bytes_of(_dtype(said, "outputs_dtype", activations)),
+        weights=bytes_of(_dtype(said, "weights_dtype", every)),
+        activations=bytes_of(activations),
+        outputs=bytes_of(_dtype(said, "outputs_dtype", activations)),
     )
 
 
@@ -112,12 +151,22 @@ def read_dtype(value: Value, *, where: str) -> str:
     )
 
 
+def bytes_of(dtype: str) -> float:
+    """Bytes of one element of a dtype that `read_dtype` gave.
+
+    >>> bytes_of("int4"), bytes_of("2")
+    (0.5, 2.0)
+    """
+    return BYTES_OF_ELEMENT[dtype] if dtype in BYTES_OF_ELEMENT else float(dtype)
+
+
+def compute_dtype(said: Said) -> str:
+    """The dtype in which a matmul is computed: that of the activations, unless it is said."""
+    return _dtype(said, "compute_dtype", _dtype(said, "activations_dtype", _dtype(said, "dtype", "bf16")))
+
+
 def _dtype(said: Said, name: str, usual: str) -> str:
     return read_dtype(said.arguments[name], where=said.written(name)) if said.has(name) else usual
-
-
-def _bytes_of(dtype: str) -> float:
-    return BYTES_OF_ELEMENT[dtype] if dtype in BYTES_OF_ELEMENT else float(dtype)
 
 
 def _peak(said: Said, chip: Chip | None, *, unit: Unit) -> tuple[float, str]:
@@ -139,9 +188,8 @@ def _peak(said: Said, chip: Chip | None, *, unit: Unit) -> tuple[float, str]:
 
 
 def _matmul_peak(said: Said, chip: Chip) -> tuple[float, str]:
-    """The rate of the compute dtype, which follows the activations unless it is said; bf16's where it has none."""
-    activations = _dtype(said, "activations_dtype", _dtype(said, "dtype", "bf16"))
-    dtype = _dtype(said, "compute_dtype", activations)
+    """The rate of the compute dtype; that of bf16 where the chip has none for it."""
+    dtype = compute_dtype(said)
     if dtype in chip.peak_flops_per_s:
         return chip.peak_flops_per_s[dtype], ""
     if said.has("compute_dtype") and dtype not in BYTES_OF_ELEMENT:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from ridgeline.errors import InputError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
 Value: TypeAlias = "str | float | None"
 """As it was said; None for what was not."""
@@ -73,3 +74,19 @@ class Said:
                     expected=", ".join(map(self.written, known)),
                     fix="leave it out",
                 )
+
+
+def said(arguments: Mapping[str, object]) -> Said:
+    """What the arguments of a call say; None says nothing."""
+    return Said(arguments={name: _value(value) for name, value in arguments.items()}, written=lambda name: f"{name}=")
+
+
+def _value(value: object) -> Value:
+    """A number or text as it is, a sequence of sizes as it would be written."""
+    match value:
+        case None | str() | int() | float():
+            return value
+        case Sequence():
+            return "x".join(map(str, cast("Sequence[object]", value)))
+        case _:
+            return str(value)
