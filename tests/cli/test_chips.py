@@ -24,13 +24,33 @@ def test_a_name_may_be_a_chip_or_a_slice(name: str | None, headline: str, capsys
     assert capsys.readouterr().out.splitlines()[0] == headline
 
 
-@pytest.mark.parametrize(("name", "keys"), [(None, ["chips"]), ("h100", ["chip"]), ("h100:8", ["slice", "chip"])])
+@pytest.mark.parametrize(("name", "keys"), [(None, {"chips"}), ("h100", {"chip"}), ("h100:8", {"slice", "chip"})])
 def test_json_prints_one_object_and_nothing_else(
-    name: str | None, keys: list[str], capsys: pytest.CaptureFixture[str]
+    name: str | None, keys: set[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     chips(name, json=True)
 
-    assert list(json.loads(capsys.readouterr().out)) == keys
+    assert set(json.loads(capsys.readouterr().out)) == keys | {"derivations"}
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (
+            "v5e",
+            ["All matrix units of a chip: 197 TFLOP/s", "Ridge point of bf16 arithmetic fed from HBM: 240.5 FLOP/B"],
+        ),
+        ("v5e:4x8", ["Slice: 6.30 PFLOP/s", "Number of hosts: 4"]),
+        ("h100", ["Ridge point of bf16 arithmetic fed from HBM: 295.4 FLOP/B"]),
+    ],
+)
+def test_explain_shows_what_follows_from_the_figures(
+    name: str, shown: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    chips(name, explain=True)
+
+    printed = capsys.readouterr().out
+    assert [line for line in shown if line not in printed] == []
 
 
 @pytest.mark.parametrize(

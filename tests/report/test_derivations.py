@@ -1,5 +1,7 @@
 """Where a number comes from, on the screen and as JSON."""
 
+from dataclasses import replace
+
 import pytest
 
 from ridgeline.cost.collectives import all_gather_s
@@ -54,8 +56,20 @@ def test_a_greek_letter_is_found_under_its_spelt_out_name() -> None:
     assert rows_of(worked)["so"] == "Y = 25,500 / 2,550 FLOP/B = 10"
 
 
+def test_a_value_and_a_letter_that_are_left_over_belong_together() -> None:
+    worked = derivation("num_chips · max(C, 1)", value=6e15, unit="flops_per_s", num_chips=3, chip_flops_per_s=2e15)
+
+    assert rows_of(worked)["so"] == "3 · max(2.00 PFLOP/s, 1) = 6.00 PFLOP/s"
+
+
 def test_a_value_that_the_formula_has_no_name_for_is_said_in_words() -> None:
     assert rows_of(derivation("b > b_fsdp", fsdp_critical_tokens=850.0))["with"] == "fsdp critical = 850 tokens"
+
+
+def test_a_title_spells_the_words_of_a_name_as_people_do() -> None:
+    hosts = replace(derivation("N / 4", value=32.0, N=128), quantity="num hosts")
+
+    assert derivation_pieces([hosts])[-1].title == "Number of hosts: 32"
 
 
 def test_long_times_stay_in_seconds_where_a_formula_counts_in_them() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from ridgeline.cost.explain_hardware import explain_chip, explain_slice
 from ridgeline.hardware.topology import shapes_in_words, written
 from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report, Table
+from ridgeline.report.derivations import derivations_json
 from ridgeline.report.jsonable import jsonable
 from ridgeline.units import (
     format_bytes,
@@ -101,12 +103,13 @@ def slice_report(hardware: Slice) -> Report:
 
 def chips_json(chips: Sequence[Chip]) -> dict[str, Json]:
     """The catalogue in base units, without sources."""
-    return {"chips": [{key: value for key, value in _chip(chip).items() if key != "facts"} for chip in chips]}
+    summaries = [{key: value for key, value in _chip(chip).items() if key != "facts"} for chip in chips]
+    return {"chips": jsonable(summaries), "derivations": []}
 
 
 def chip_json(chip: Chip) -> dict[str, Json]:
     """One chip in base units, every number also under `facts` with its kind and source."""
-    return {"chip": _chip(chip)}
+    return {"chip": _chip(chip), "derivations": derivations_json(explain_chip(chip))}
 
 
 def slice_json(hardware: Slice) -> dict[str, Json]:
@@ -127,7 +130,8 @@ def slice_json(hardware: Slice) -> dict[str, Json]:
             "hbm_bytes_per_s": hardware.hbm_bytes_per_s,
             "usd_per_hour": hardware.usd_per_hour,
         },
-        **chip_json(hardware.chip),
+        "chip": _chip(hardware.chip),
+        "derivations": derivations_json(explain_slice(hardware)),
     }
 
 
@@ -245,7 +249,7 @@ def _prices(chip: Chip, sources: dict[str, int]) -> Table:
                 Cell(text=price.term.replace("_", " ")),
                 Cell(text=price.provider),
                 Cell(text=price.region),
-                Cell(text=price.date),
+                Cell(text=price.date_in_words),
                 Cell(text=f"[{sources[price.source]}]", tone="dim"),
             )
             for price in chip.prices

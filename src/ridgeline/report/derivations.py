@@ -29,6 +29,7 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
     "bytes_per_s": format_rate_bytes_per_s,
     "flops_per_s": format_flops_per_s,
     "flops_per_byte": lambda intensity: f"{_plain(intensity)} FLOP/B",
+    "cycles_per_s": lambda rate: f"{_plain(rate)} cycles/s",
     "bytes": format_decimal_bytes,
     "flops": format_flops,
     "tokens": lambda count: f"{_plain(count)} tokens",
@@ -39,6 +40,22 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
 
 _GREEK = {"alpha": "α", "beta": "β", "kappa": "κ"}
 """Letters that a Python name spells out."""
+
+_WORDS = {
+    "dcn": "DCN",
+    "dp": "DP",
+    "fsdp": "FSDP",
+    "hbm": "HBM",
+    "kv": "KV",
+    "mfu": "MFU",
+    "num": "number of",
+    "usd": "dollars",
+    "vmem": "VMEM",
+}
+"""Words of a function's name as people write them."""
+
+_FUNCTIONS = {"log", "max", "min", "round", "sqrt"}
+"""Names in a formula that stand for no value."""
 
 _LARGEST_WRITTEN_OUT = 10**9
 _LONG_S = 120.0
@@ -82,7 +99,7 @@ def derivations_json(derivations: Sequence[Derivation]) -> list[Json]:
 
 
 def _title(derivation: Derivation) -> str:
-    quantity = derivation.quantity
+    quantity = " ".join(_WORDS.get(word, word) for word in derivation.quantity.split(" "))
     return f"{quantity[:1].upper()}{quantity[1:]}: {_shown(derivation.value, derivation.unit)}"
 
 
@@ -99,20 +116,35 @@ def _rows(derivation: Derivation) -> Iterator[tuple[str, Cell]]:
 
 
 def _put_in(derivation: Derivation) -> dict[str, str]:
-    """Each value as people write it, by the name that the formula has for it."""
-    names = set(_NAME.findall(derivation.formula))
-    return {_letter(name, names): _term(value, _unit(name)) for name, value in derivation.values}
+    """Each value as people write it, by the name that the formula has for it, or else in words.
+
+    Where one value and one name of the formula are left without a partner, they are each other's.
+    """
+    named = [*dict.fromkeys(_NAME.findall(_right_side(derivation.formula)))]
+    letters = {name: _letter(name, set(named)) for name, _ in derivation.values}
+    without = [name for name, letter in letters.items() if letter not in named]
+    left = [letter for letter in named if letter not in {*letters.values(), *_FUNCTIONS}]
+    if len(without) == len(left) == 1:
+        letters[without[0]] = left[0]
+    return {
+        letters[name] if letters[name] in named else letters[name].replace("_", " "): _term(value, _unit(name))
+        for name, value in derivation.values
+    }
 
 
 def _worked(derivation: Derivation) -> str:
     """The formula with the values in its letters' place; "" where it does not name them all."""
-    left, equals, right = derivation.formula.rpartition(" = ")
-    texts = _put_in(derivation)
+    right, texts = _right_side(derivation.formula), _put_in(derivation)
     if not texts or not set(texts) <= set(_NAME.findall(right)):
         return ""
     result = _shown(derivation.value, derivation.unit)
     worked = _NAME.sub(lambda name: texts.get(name[0], name[0]), right)
-    return f"{left}{equals}{worked}{':' if isinstance(derivation.value, bool) else ' ='} {result}"
+    equals = ":" if isinstance(derivation.value, bool) else " ="
+    return f"{derivation.formula.removesuffix(right)}{worked}{equals} {result}"
+
+
+def _right_side(formula: str) -> str:
+    return formula.rpartition(" = ")[2]
 
 
 def _unit(name: str) -> str:
@@ -120,14 +152,11 @@ def _unit(name: str) -> str:
 
 
 def _letter(name: str, known: set[str]) -> str:
-    """The name as the formula has it: as it is, without its unit, as a time (`hop_s` is t_hop), or in Greek.
-
-    A name that the formula does not have is said in words.
-    """
+    """The name as the formula has it: as it is, without its unit, as a time (`hop_s` is t_hop), or in Greek."""
     unit = _unit(name)
     bare = name.removesuffix(f"_{unit}") if unit else name
     written = (name, bare, f"t_{bare}", _GREEK.get(bare, bare))
-    return next((letter for letter in written if letter in known), bare.replace("_", " "))
+    return next((letter for letter in written if letter in known), bare)
 
 
 def _term(value: float, unit: str) -> str:
