@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ridgeline.cli.output import print_json, print_report
-from ridgeline.cost.explain import Derivation
-from ridgeline.cost.explain_hardware import explain_chip, explain_slice
-from ridgeline.hardware.catalog import chip_names, find_chip, load_chip
-from ridgeline.hardware.topology import parse_slice
-from ridgeline.report.chips import chip_json, chip_report, chips_json, chips_report, slice_json, slice_report
-from ridgeline.report.derivations import explained
+if TYPE_CHECKING:
+    from ridgeline.cost.explain import Derivation
 
 
 def chips(
@@ -24,6 +19,13 @@ def chips(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object in base units.")] = False,
 ) -> None:
     """What is this machine: peaks by dtype, memory, links, shapes and price, each with its source."""
+    from ridgeline.cli.output import print_json, print_report
+    from ridgeline.cost.explain_hardware import explain_chip, explain_slice
+    from ridgeline.hardware.catalog import chip_names, find_chip, load_chip
+    from ridgeline.hardware.topology import parse_slice
+    from ridgeline.report.chips import chip_json, chip_report, chips_json, chips_report, slice_json, slice_report
+    from ridgeline.report.derivations import explained
+
     derivations: tuple[Derivation, ...] = ()
     if name is None:
         catalogue = [load_chip(known) for known in chip_names()]
