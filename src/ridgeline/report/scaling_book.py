@@ -107,6 +107,7 @@ def _label(key: str) -> str:
     kind, dot, which = key.partition(".")
     words = {
         "peak_flops_per_s": "peak",
+        "sparse_peak_flops_per_s": "peak with 2:1 sparsity",
         "core_peak_flops_per_s": "peak of a core",
         "mxu_peak_flops_per_s": "peak of an MXU",
     }
