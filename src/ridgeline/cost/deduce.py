@@ -10,10 +10,12 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 from functools import cache
+from math import isfinite
 from typing import TYPE_CHECKING, TypeAlias
 
 from ridgeline.cost.explain import Derivation, derive
 from ridgeline.errors import InputError, nearest
+from ridgeline.units import parse_bytes, parse_count, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -111,6 +113,35 @@ def deduce(formulas: System, values: Mapping[str, float]) -> Deduced:
         derivations[quantity] = derive(formula, **put_in)
         found[quantity] = derivations[quantity].value
     return Deduced(values=found, derivations=derivations, formulas=formulas)
+
+
+def read_quantities(given: Mapping[str, float | str]) -> dict[str, float]:
+    """Quantities as numbers in base units; text is read by the unit that ends a name.
+
+    >>> read_quantities({"run_s": "2 days", "hbm_bytes": "96GB", "run_tokens": "15T", "N": 64})
+    {'run_s': 172800.0, 'hbm_bytes': 96000000000.0, 'run_tokens': 15000000000000.0, 'N': 64}
+
+    Raises:
+        InputError: A value is not a finite number above zero (0 is allowed for `stage`).
+    """
+    found: dict[str, float] = {}
+    for name, value in given.items():
+        number = _parser(name)(value, where=name) if isinstance(value, str) else value
+        positive = number > 0 or isinstance(number, bool) or (number == 0 and name in _FROM_ZERO)
+        if not (isfinite(number) and positive):
+            expected = "a finite number above zero"
+            raise InputError("unusable quantity", where=name, value=value, expected=expected, fix=f"mend {name}")
+        found[name] = number
+    return found
+
+
+_FROM_ZERO = frozenset({"stage"})
+
+
+def _parser(name: str) -> Callable[..., float]:
+    if name.endswith("_s") and not name.endswith("_per_s"):
+        return parse_duration
+    return parse_bytes if name.endswith("_bytes") else parse_count
 
 
 @cache

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ridgeline.cost.work import Number
 
-UNITS = ("bytes_per_s", "flops_per_s", "flops_per_byte", "bytes", "flops", "tokens", "usd", "s")
+UNITS = ("bytes_per_s", "flops_per_s", "flops_per_byte", "flops_per_usd", "bytes", "flops", "tokens", "usd", "s")
 """Endings of a formula's name that are its unit, longest first."""
 
 

@@ -10,16 +10,13 @@ parameters. Whatever is given stands, be it a constant, or a figure that could h
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost import laws_batch, laws_memory, laws_run, laws_slices
-from ridgeline.cost.deduce import Deduced, System, deduce, system
-from ridgeline.errors import InputError
-from ridgeline.units import parse_bytes, parse_count, parse_duration
+from ridgeline.cost.deduce import Deduced, System, deduce, read_quantities, system
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Mapping
 
     from ridgeline.cost.explain import Derivation
 
@@ -228,19 +225,4 @@ def training_laws(**given: float | str) -> TrainingLaws:
     Raises:
         InputError: A name is unknown, or a value is not a positive number.
     """
-    return TrainingLaws(known=deduce(LAWS, dict(_read(given))))
-
-
-def _read(given: Mapping[str, float | str]) -> Iterator[tuple[str, float]]:
-    for name, value in given.items():
-        number = _parser(name)(value, where=name) if isinstance(value, str) else value
-        if not isfinite(number) or (number <= 0 and not isinstance(number, bool) and name != "stage"):
-            expected = "a finite number above zero"
-            raise InputError("unusable quantity", where=name, value=value, expected=expected, fix=f"mend {name}")
-        yield name, number
-
-
-def _parser(name: str) -> Callable[..., float]:
-    if name.endswith("_s") and not name.endswith("_per_s"):
-        return parse_duration
-    return parse_bytes if name.endswith("_bytes") else parse_count
+    return TrainingLaws(known=deduce(LAWS, read_quantities(given)))
