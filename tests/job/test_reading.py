@@ -283,15 +283,6 @@ def test_a_job_without_such_settings_has_no_notes(write: Callable[[str], str]) -
             "a policy",
             'add policy = "custom", or name a preset',
         ),
-        (
-            'hardware = "v6e:8x8"',
-            "hardware = {name = 'v6e:8x8'}",
-            "an inline [hardware] table is not supported yet",
-            "hardware",
-            "{'name': 'v6e:8x8'}",
-            "the name of a slice",
-            "write e.g. tpu7x:4x4x4",
-        ),
     ],
 )
 def test_a_fault_in_a_job_file_is_told_with_file_key_and_fix(

@@ -126,6 +126,11 @@ class Price:
     date: str
     source: str
 
+    @property
+    def date_in_words(self) -> str:
+        """The date; "undated" where the source has none."""
+        return "undated" if self.date == "unknown" else self.date
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:

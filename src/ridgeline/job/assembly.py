@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError
-from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.job import (
     AttentionKernel,
     Compiler,
@@ -20,10 +19,11 @@ from ridgeline.job.job import (
     PlanRequest,
     Workload,
 )
+from ridgeline.job.machine import machine
 from ridgeline.job.mesh import check_batch, check_mesh, parse_mesh
 from ridgeline.job.precision import parse_dtype, parse_quantization
 from ridgeline.job.remat import parse_remat
-from ridgeline.model.zoo import resolve_model
+from ridgeline.model.zoo import inline_model, resolve_model
 from ridgeline.units import parse_count, parse_whole
 
 if TYPE_CHECKING:
@@ -50,9 +50,14 @@ def assembled(document: JobDocument, origin: Origin, *, folder: str) -> Job:
     Raises:
         InputError: A name is unknown, a number out of range, or two values contradict each other.
     """
-    reference = _model_reference(document.model, folder)
-    model = resolve_model(reference, where=origin.of("model"))
-    hardware = parse_slice(document.hardware, where=origin.of("hardware"))
+    table = None if isinstance(document.model, str) else document.model
+    if isinstance(document.model, str):
+        reference = _model_reference(document.model, folder)
+        model = resolve_model(reference, where=origin.of("model"))
+    else:
+        model = inline_model(document.model, where=origin.of("model"))
+        reference = model.name
+    hardware = machine(document.hardware, origin)
     workload = _workload(document.workload, origin)
     plan = _plan(document.plan, origin)
     check_mesh(plan.mesh, hardware, where=origin.of("plan.mesh"))
@@ -64,7 +69,9 @@ def assembled(document: JobDocument, origin: Origin, *, folder: str) -> Job:
             gradient_accumulation=plan.gradient_accumulation or 1,
             where=origin.of("workload.batch_tokens" if is_in_tokens else "workload.global_batch"),
         )
-    return Job(model_reference=reference, model=model, hardware=hardware, workload=workload, plan=plan)
+    return Job(
+        model_reference=reference, model=model, hardware=hardware, workload=workload, plan=plan, model_table=table
+    )
 
 
 def is_path(model_reference: str) -> bool:

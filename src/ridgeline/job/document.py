@@ -6,14 +6,14 @@ what follows from several keys are understood in `reading.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, TypeGuard, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from ridgeline.errors import InputError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pydantic_core import ErrorDetails
 
@@ -26,6 +26,19 @@ class _Table(BaseModel):
     """A table that knows all its keys."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class HardwareTable(_Table):
+    """`[hardware]`: a slice of the catalogue, and figures that replace its chip's."""
+
+    name: str
+    peak_flops_per_s: dict[str, _Quantity] = Field(default_factory=dict[str, _Quantity])
+    hbm_bytes: _Quantity | None = None
+    usable_hbm_bytes: _Quantity | None = None
+    hbm_bytes_per_s: _Quantity | None = None
+    link_bytes_per_s: _Quantity | None = None
+    network_bytes_per_s: _Quantity | None = None
+    usd_per_chip_hour: _Quantity | None = None
 
 
 class WorkloadTable(_Table):
@@ -126,12 +139,16 @@ class PlanTable(_Table):
     compiler: CompilerTable = CompilerTable()
 
 
+_TEXT, _TABLE = "text", "table"
+_TextOrTable = Discriminator(lambda value: _TABLE if isinstance(value, dict) else _TEXT)
+
+
 class JobDocument(_Table):
     """A job file."""
 
     version: Literal[1]
-    model: str
-    hardware: str
+    model: Annotated[Annotated[str, Tag(_TEXT)] | Annotated[dict[str, Any], Tag(_TABLE)], _TextOrTable]
+    hardware: Annotated[Annotated[str, Tag(_TEXT)] | Annotated[HardwareTable, Tag(_TABLE)], _TextOrTable]
     workload: WorkloadTable
     plan: PlanTable = PlanTable()
 
@@ -140,6 +157,7 @@ _MISSING_FIXES: Mapping[str, str] = {
     "version": "add version = 1 at the top",
     "model": 'add e.g. model = "llama3.1-70b"',
     "hardware": 'say which machine: --on tpu7x:4x4x4, or hardware = "tpu7x:4x4x4" in a job file',
+    "hardware.name": 'say which slice: name = "tpu7x:4x4x4"',
     "workload": "say how long a sequence is: --seq-len 8192, or seq_len = 8192 under [workload] in a job file",
     "workload.seq_len": "say how long a sequence is: --seq-len 8192, or seq_len = 8192 under [workload] in a job file",
 }
@@ -155,8 +173,12 @@ _EXPECTED: Mapping[str, str] = {
 }
 """pydantic's kinds of error in a user's words; its own words do for the rest."""
 
-_ALTERNATIVES = {"int", "float", "str"}
-"""What pydantic adds to the path of a value that may be a number or text."""
+_ALTERNATIVES: Mapping[str, str] = {
+    **dict.fromkeys(("int", "float", "str"), "a number, or text in quotes"),
+    _TEXT: "text in quotes, or a table",
+    _TABLE: "a table",
+}
+"""What pydantic adds to the path of a value that may be of several types, and those types in words."""
 
 
 def job_document(tables: Mapping[str, object], *, where: Callable[[str], str]) -> JobDocument:
@@ -192,8 +214,7 @@ def _input_error(finding: ErrorDetails, where: Callable[[str], str]) -> InputErr
     expected = _EXPECTED.get(finding["type"], finding["msg"].removeprefix("Input should be "))
     if expected.startswith(("greater", "less")):
         expected = f"a number {expected}"
-    if path[-1] in _ALTERNATIVES:
-        expected = "a number, or text in quotes"
+    expected = _ALTERNATIVES.get(path[-1], expected)
     choices = expected.replace("'", "").replace(" or ", ", ").split(", ")
     fix = nearest(str(finding["input"]), choices) or f"change {name} to {expected}"
     return InputError(f"wrong value of {name}", where=where(key), value=finding["input"], expected=expected, fix=fix)
@@ -203,9 +224,15 @@ def _keys_of(path: Sequence[str]) -> tuple[str, ...]:
     """Keys of the table at a path."""
     table: type[BaseModel] = JobDocument
     for key in path:
-        annotation = table.model_fields[key].annotation
-        table = next(filter(_is_table, (annotation, *get_args(annotation))))
+        table = next(_tables_in(table.model_fields[key].annotation))
     return tuple(table.model_fields)
+
+
+def _tables_in(annotation: object) -> Iterator[type[BaseModel]]:
+    if _is_table(annotation):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _tables_in(part)
 
 
 def _is_table(annotation: object) -> TypeGuard[type[BaseModel]]:

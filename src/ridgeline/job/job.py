@@ -218,11 +218,12 @@ class Job:
     """A whole question.
 
     Attributes:
-        model_reference: What the user wrote: a zoo name or a path.
+        model_reference: What the user wrote: a zoo name or a path; of an inline table, the name in it.
         model: The decoder it means.
         hardware: The slice.
         workload: What to train.
         plan: What is pinned.
+        model_table: The inline table that describes the model; None where it has a name or a path.
     """
 
     model_reference: str
@@ -230,3 +231,4 @@ class Job:
     hardware: Slice
     workload: Workload
     plan: PlanRequest = field(default_factory=PlanRequest)
+    model_table: Mapping[str, object] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ridgeline.hardware.figures import own_figures
 from ridgeline.job.job import AttentionKernel, Compiler, ContextParallelism, ExpertKernel
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ def notes(job: Job) -> tuple[str, ...]:
         "compiler": plan.compiler != Compiler(),
     }
     found = [f"plan.{key} is kept in the job but not modelled yet." for key, said in is_said.items() if said]
+    if own := own_figures(chip):
+        found.append(f"{chip.name} with figures of the job file: {', '.join(own)}.")
     kind = plan.quantization and plan.quantization.kind
     if kind and kind not in chip.peak_flops_per_s:
         found.append(f"{chip.title} has no native {kind} matmul: {kind} saves bytes there, not compute time.")

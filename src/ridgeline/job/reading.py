@@ -50,7 +50,6 @@ def read_job(reference: str, settings: Sequence[Setting] = ()) -> Job:
         folder = "."
     for setting in origin.settings:
         _put(tables, setting, origin)
-    _refuse_inline_tables(tables, origin)
     _write_out_short_forms(tables, origin)
     return assembled(job_document(tables, where=origin.of), origin, folder=folder)
 
@@ -100,16 +99,6 @@ def _put(tables: Tables, setting: Setting, origin: Origin) -> None:
     other = {"global_batch": "batch_tokens", "batch_tokens": "global_batch"}.get(name)
     if other is not None and not origin.gives(f"workload.{other}"):
         table.pop(other, None)
-
-
-def _refuse_inline_tables(tables: Tables, origin: Origin) -> None:
-    for key, expected, fix in (
-        ("model", "a zoo name or the path of a config.json", "write the table to a config.json and give its path"),
-        ("hardware", "the name of a slice", "write e.g. tpu7x:4x4x4"),
-    ):
-        if isinstance(tables.get(key), dict):
-            what = f"an inline [{key}] table is not supported yet"
-            raise InputError(what, where=origin.of(key), value=tables[key], expected=expected, fix=fix)
 
 
 def _write_out_short_forms(tables: Tables, origin: Origin) -> None:

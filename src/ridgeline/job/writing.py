@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ridgeline.errors import InputError
+from ridgeline.hardware.figures import PEAK, own_figures
 from ridgeline.job.assembly import is_path
 from ridgeline.job.reading import JOB_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ridgeline.hardware.slice import Slice
     from ridgeline.job.job import Job, PlanRequest
 
 Value: TypeAlias = "str | bool | int | float | list[Value] | dict[str, Value]"
@@ -56,7 +58,7 @@ def write_job(job: Job, path: str, *, force: bool = False) -> None:
 def job_toml(job: Job, *, folder: str = ".") -> str:
     """The text of a job file, as it must be when it stands in `folder`."""
     tables = job_tables(job)
-    if is_path(job.model_reference):
+    if job.model_table is None and is_path(job.model_reference):
         path = relpath(job.model_reference, folder)
         tables["model"] = path if path.endswith(".json") or path.startswith(".") else f"./{path}"
     top = [f"{key} = {_toml(value)}\n" for key, value in tables.items() if not isinstance(value, dict)]
@@ -75,11 +77,21 @@ def job_tables(job: Job) -> dict[str, Value]:
         workload["tokens"] = int(job.workload.tokens)
     return {
         "version": 1,
-        "model": job.model_reference,
-        "hardware": job.hardware.name,
+        "model": job.model_reference if job.model_table is None else cast("Value", dict(job.model_table)),
+        "hardware": _hardware(job.hardware),
         "workload": _said(workload),
         "plan": plan_table(job.plan),
     }
+
+
+def _hardware(hardware: Slice) -> Value:
+    """The name of a slice; a table where figures of its chip are the user's own."""
+    own = own_figures(hardware.chip)
+    if not own:
+        return hardware.name
+    peaks: dict[str, Value] = {key.removeprefix(PEAK): value for key, value in own.items() if key.startswith(PEAK)}
+    rest = {key: value for key, value in own.items() if not key.startswith(PEAK)}
+    return _said({"name": hardware.name, **rest, "peak_flops_per_s": peaks})
 
 
 def plan_table(plan: PlanRequest) -> dict[str, Value]:
@@ -113,8 +125,8 @@ def _said(table: Mapping[str, Any]) -> dict[str, Value]:
 def _toml(value: Value) -> str:
     """A value as TOML writes it, on one line.
 
-    >>> _toml({"policy": "custom", "offload": [True, 1.5, 15_000_000]})
-    '{ policy = "custom", offload = [true, 1.5, 15_000_000] }'
+    >>> _toml({"policy": "custom", "offload": [True, 1.5, 15_000_000, 8e12]})
+    '{ policy = "custom", offload = [true, 1.5, 15_000_000, 8e+12] }'
     """
     match value:
         case bool():
@@ -122,7 +134,8 @@ def _toml(value: Value) -> str:
         case int():
             return f"{value:_}" if value >= _READABLE_DIGITS else str(value)
         case float():
-            return repr(value)
+            short = f"{value:g}"
+            return short if "e" in short and float(short) == value else repr(value)
         case str():
             return _quoted(value)
         case list():

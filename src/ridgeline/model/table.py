@@ -92,6 +92,17 @@ def merged(below: Table, above: Table) -> Table:
     return both
 
 
+def changed(base: Table, changes: Table) -> Table:
+    """`merged`, except that a mixer or channel mixer of another sort takes the place of the base's.
+
+    >>> sorted(changed({"mlp": {"mlp_dim": 8}, "norm": {}}, {"moe": {"num_experts": 4}}))
+    ['moe', 'norm']
+    """
+    named = [kinds for kinds in (_MIXERS, _CHANNELS) if not kinds.keys().isdisjoint(changes)]
+    replaced = {key for kinds in named for key in kinds if key not in changes}
+    return merged({key: value for key, value in base.items() if key not in replaced}, changes)
+
+
 def _kinds_in_order(table: Table, where: str) -> list[str]:
     """The kind of each layer, from the first to the last."""
     num_layers = table.get("num_layers")

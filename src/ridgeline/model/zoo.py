@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from ridgeline.errors import InputError, nearest
 from ridgeline.model.letters import model_from_letters, parse_letters
-from ridgeline.model.table import Table, merged, model_from_table
+from ridgeline.model.table import Table, changed, merged, model_from_table
 
 if TYPE_CHECKING:
     from ridgeline.model.spec import ModelSpec
@@ -42,18 +42,56 @@ def load_model(name: str, *, where: str = "MODEL") -> ModelSpec:
     """
     found = _find(name)
     if found is None:
-        known = model_names()
-        raise InputError(
-            "unknown model",
-            where=where,
-            value=name,
-            expected=f"one of the zoo's {len(known)} names, or the path of a Hugging Face config.json",
-            fix=nearest(name, known) or "give the path of its config.json (with ./ in front, if it is a folder here)",
-        )
+        fix = "give the path of its config.json (with ./ in front, if it is a folder here)"
+        raise _unknown(name, where, or_else=", or the path of a Hugging Face config.json", fix=fix)
     model, table = found
+    return model_from_table(_described(table), name=model, where=f"zoo: {model}")
+
+
+def inline_model(table: Table, *, where: str) -> ModelSpec:
+    """The model of a job file's `[model]` table.
+
+    Args:
+        table: In the form `table.py` reads, and a `name`; or the name of a zoo model as `base`, and what differs
+            from it.
+        where: The file and key it stands under, for error messages.
+    """
+    base = table.get("base")
+    name = table.get("name", None if base is None else f"{base} (changed)")
+    for key, value in (("base", base), ("name", name)):
+        if value is not None and not (isinstance(value, str) and value.strip()):
+            raise InputError(
+                f"unusable `{key}`", where=f"{where}.{key}", value=value, expected="a name", fix=f"mend `{key}`"
+            )
+    if name is None:
+        raise InputError(
+            "a model without a name",
+            where=where,
+            value=", ".join(table) or "(empty)",
+            expected="name = … and the model's dimensions, or base = … and what differs from it",
+            fix='add name = "mine", or base = "llama3.1-8b"',
+        )
+    own = {key: value for key, value in table.items() if key not in {"base", "name"}}
+    if base is None:
+        return model_from_table(own, name=str(name), where=where)
+    found = _find(str(base))
+    if found is None:
+        raise _unknown(str(base), f"{where}.base", or_else="", fix="`ridgeline model` lists them")
+    below = _described(found[1])
+    notes = [*cast("list[str]", below["notes"]), f"{found[0]} with its own {', '.join(own)}"] if own else below["notes"]
+    return model_from_table(changed({**below, "notes": notes}, own), name=str(name), where=where)
+
+
+def _described(table: Table) -> Table:
+    """A table of the zoo with its source among the notes."""
     rest = {key: value for key, value in table.items() if key not in {"aliases", "source"}}
-    notes = [*cast("list[str]", table.get("notes", [])), f"Dimensions: {table['source']}"]
-    return model_from_table({**rest, "notes": notes}, name=model, where=f"zoo: {model}")
+    return {**rest, "notes": [*cast("list[str]", table.get("notes", [])), f"Dimensions: {table['source']}"]}
+
+
+def _unknown(name: str, where: str, *, or_else: str, fix: str) -> InputError:
+    known = model_names()
+    expected = f"one of the zoo's {len(known)} names{or_else}"
+    return InputError("unknown model", where=where, value=name, expected=expected, fix=nearest(name, known) or fix)
 
 
 def resolve_model(reference: str, *, where: str = "MODEL") -> ModelSpec:

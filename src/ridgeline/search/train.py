@@ -257,8 +257,9 @@ def _run(job: Job, global_batch: int, best: PlanEstimate) -> RunEstimate | None:
 
 
 def _price_source(price: Price) -> str:
-    term = price.term.replace("_", " ")
-    return f"${price.usd_per_chip_hour:g} a chip-hour, {term}, {price.provider} {price.region}, {price.date}"
+    place = f"{price.provider} {price.region}".strip()
+    words = (f"${price.usd_per_chip_hour:g} a chip-hour", price.term.replace("_", " "), place, price.date_in_words)
+    return ", ".join(word for word in words if word)
 
 
 def _host_share_bytes(setting: TrainingSetting) -> float | None:
