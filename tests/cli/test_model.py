@@ -24,6 +24,19 @@ def test_a_name_prints_a_screen(reference: str, headline: str, capsys: pytest.Ca
     assert capsys.readouterr().out.startswith(headline)
 
 
+def test_explain_shows_the_parameters_in_the_books_letters(capsys: pytest.CaptureFixture[str]) -> None:
+    model("llama3.1-70b", explain=True)
+
+    screen = capsys.readouterr().out
+    assert "Parameters of attention: 12,079,595,520" in screen
+    assert "80 · (2·8,192·64·128 + 2·8,192·8·128) = 12,079,595,520" in screen
+
+
+def test_json_always_carries_derivations(capsys: pytest.CaptureFixture[str]) -> None:
+    assert asked(capsys, None)["derivations"] == []
+    assert asked(capsys, "llama3.1-70b")["derivations"]
+
+
 def test_without_a_model_the_names_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     model()
     assert "llama3.1-70b" in capsys.readouterr().out

@@ -46,6 +46,23 @@ def test_the_answer_names_the_question_the_plan_and_the_bottleneck(train: Train)
         assert f"\n  {label} " in screen
 
 
+def test_explain_adds_the_formulas_that_costed_the_best_plan(train: Train) -> None:
+    _, brief, _ = train(*QUESTION)
+    _, screen, _ = train(*QUESTION, "--explain")
+
+    added = screen.partition("Where the numbers come from\n")[2]
+    assert "Where the numbers come from" not in brief
+    for heading in ("FLOPs of layer/mlp/", "Weight gathers, of a whole step", "Weights on a device", "MFU"):
+        assert f"\n{heading}" in added
+
+
+def test_json_always_carries_derivations(train: Train) -> None:
+    _, text, _ = train(*QUESTION, "--json")
+
+    derivations = json.loads(text)["derivations"]
+    assert {"quantity", "value", "unit", "formula", "values", "assumes", "source"} == derivations[0].keys()
+
+
 def test_json_is_one_object_with_the_promised_keys(train: Train) -> None:
     code, text, complaints = train(*QUESTION, "--tokens", "1T", "--json")
 

@@ -98,7 +98,8 @@ def test_a_condition_is_answered_in_words(*, holds: bool, word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(28672.0, "28,672"), (0.375, "0.375"), (1.97e14, "1.97e+14"), (float("inf"), "inf")]
+    ("value", "text"),
+    [(28672.0, "28,672"), (0.375, "0.375"), (28487.6, "28,488"), (1.97e14, "1.97e+14"), (float("inf"), "inf")],
 )
 def test_plain_numbers_are_written_out_while_they_are_short(value: float, text: str) -> None:
     assert rows_of(derivation("x", value=value, x=value))["with"] == f"x = {text}"

@@ -6,12 +6,6 @@ from typing import Annotated
 
 import typer
 
-from ridgeline.cli.output import print_json, print_report
-from ridgeline.job.precision import parse_dtype
-from ridgeline.model.zoo import model_names, resolve_model
-from ridgeline.report.model import model_answer, model_json, model_report, names_json, names_report
-from ridgeline.units import parse_whole
-
 _USUAL_TOKENS = 8192
 _MOST_TOKENS = 1e9
 
@@ -30,9 +24,17 @@ def model(
     dtype: Annotated[
         str, typer.Option(metavar="DTYPE", help="Of KV cache and activations: f32, bf16, fp8, int8.")
     ] = "bf16",
+    explain: Annotated[bool, typer.Option("--explain", help="Show where the numbers come from.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
 ) -> None:
     """Parameters, FLOPs, KV-cache and activation bytes of a model, part by part."""
+    from ridgeline.cli.output import print_json, print_report
+    from ridgeline.job.precision import parse_dtype
+    from ridgeline.model.zoo import model_names, resolve_model
+    from ridgeline.report.derivations import explained
+    from ridgeline.report.model import model_answer, model_json, model_report, names_json, names_report
+    from ridgeline.units import parse_whole
+
     if reference is None:
         names = model_names()
         if json:
@@ -49,4 +51,5 @@ def model(
     if json:
         print_json(model_json(answer))
     else:
-        print_report(model_report(answer))
+        report = model_report(answer)
+        print_report(explained(report, answer.derivations) if explain else report)

@@ -30,6 +30,8 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
     "flops_per_s": format_flops_per_s,
     "flops_per_byte": lambda intensity: f"{_plain(intensity)} FLOP/B",
     "cycles_per_s": lambda rate: f"{_plain(rate)} cycles/s",
+    "flops_per_usd": lambda work: f"{format_flops(work)}/$",
+    "flops_per_token": lambda work: f"{format_flops(work)}/token",
     "bytes": format_decimal_bytes,
     "flops": format_flops,
     "tokens": lambda count: f"{_plain(count)} tokens",
@@ -44,6 +46,7 @@ _GREEK = {"alpha": "α", "beta": "β", "kappa": "κ"}
 _WORDS = {
     "dcn": "DCN",
     "dp": "DP",
+    "flops": "FLOPs",
     "fsdp": "FSDP",
     "hbm": "HBM",
     "kv": "KV",
@@ -57,7 +60,8 @@ _WORDS = {
 _FUNCTIONS = {"log", "max", "min", "round", "sqrt"}
 """Names in a formula that stand for no value."""
 
-_LARGEST_WRITTEN_OUT = 10**9
+_SMALLEST_ROUNDED = 1000
+_LARGEST_WRITTEN_OUT = 2**40
 _LONG_S = 120.0
 _NAME = re.compile(r"[^\W\d²³][^\W²³]*")
 _LEGEND = "Each formula as it computed the number. The letters are those of How To Scale Your Model."
@@ -172,6 +176,7 @@ def _shown(value: float, unit: str) -> str:
 
 def _plain(value: float) -> str:
     """A number written out if that is short: `28,672`, `0.375`, `1.97e+14`."""
-    if isfinite(value) and value == int(value) and abs(value) < _LARGEST_WRITTEN_OUT:
+    whole = isfinite(value) and value == int(value)
+    if (whole or abs(value) >= _SMALLEST_ROUNDED) and abs(value) < _LARGEST_WRITTEN_OUT:
         return f"{value:,.0f}"
-    return f"{value:,.4g}"
+    return f"{value:.4g}"

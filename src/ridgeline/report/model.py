@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
+from ridgeline.cost.transformer import Sequences, transformer_count
 from ridgeline.job.job import BYTES_OF, Dtype, Remat
 from ridgeline.job.remat import placements
 from ridgeline.model.accounting import TRAINING_PASSES, account, kept_elements_per_token
@@ -21,11 +22,13 @@ from ridgeline.model.spec import (
 )
 from ridgeline.model.tree import layer_names, model_tree
 from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Report, Table
+from ridgeline.report.derivations import derivations_json
 from ridgeline.units import format_bytes, format_count, format_flops, format_fraction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ridgeline.cost.explain import Derivation
     from ridgeline.model.accounting import ModelAccount, PartAccount
     from ridgeline.model.spec import ChannelSpec, LayerSpec, MixerSpec, ModelSpec
     from ridgeline.report.jsonable import Json
@@ -44,6 +47,7 @@ class ModelAnswer:
         dtype: Of cache and activations.
         training_flops: FLOPs of one token's training step, by convention.
         kept_elements: Activation elements kept of one token, by rematerialisation policy.
+        derivations: Where its main numbers come from, in the book's letters.
     """
 
     spec: ModelSpec
@@ -51,6 +55,7 @@ class ModelAnswer:
     dtype: Dtype
     training_flops: Mapping[str, float]
     kept_elements: Mapping[str, float]
+    derivations: tuple[Derivation, ...]
 
 
 def model_answer(spec: ModelSpec, *, seq_len: int, dtype: Dtype) -> ModelAnswer:
@@ -72,6 +77,7 @@ def model_answer(spec: ModelSpec, *, seq_len: int, dtype: Dtype) -> ModelAnswer:
             policy: kept_elements_per_token(tree, embed_dim=spec.embed_dim, names=names)
             for policy, names in kept.items()
         },
+        derivations=transformer_count(spec, Sequences(seq_len=seq_len, masked=True), b_a=BYTES_OF[dtype]).derivations,
     )
 
 
@@ -119,6 +125,7 @@ def model_json(answer: ModelAnswer) -> dict[str, Json]:
         },
         "parts": [_part_json(part, element_bytes) for part in total.parts],
         "notes": [*_remarks(answer)],
+        "derivations": derivations_json(answer.derivations),
     }
 
 
@@ -134,7 +141,7 @@ def names_report(names: Sequence[str]) -> Report:
 
 def names_json(names: Sequence[str]) -> dict[str, Json]:
     """The zoo's names."""
-    return {"models": [*names]}
+    return {"models": [*names], "derivations": []}
 
 
 def _part_json(part: PartAccount, element_bytes: float) -> dict[str, Json]:
