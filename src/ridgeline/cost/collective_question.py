@@ -23,7 +23,7 @@ from ridgeline.cost.collective_answer import (
     StageCost,
 )
 from ridgeline.cost.collective_demand import Demand
-from ridgeline.cost.collective_group import Wires, group_of_lanes, group_on, read_axes, size_on, stated_size
+from ridgeline.cost.collective_group import group_of_lanes, group_on
 from ridgeline.cost.collectives import (
     all_gather_limit_s,
     all_gather_s,
@@ -46,31 +46,17 @@ from ridgeline.cost.ring import (
 )
 from ridgeline.errors import InputError, nearest
 from ridgeline.job.job import BYTES_OF
+from ridgeline.job.transfer import read_axes, size_on, stated_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from typing import Unpack
 
-    from ridgeline.cost.collective_group import Axes, Group
+    from ridgeline.cost.collective_group import Group
     from ridgeline.cost.wiring import Stage
     from ridgeline.cost.work import Number
     from ridgeline.hardware.slice import Slice
-
-
-class Given(Wires, total=False):
-    """What else a question of a collective may say.
-
-    Keys:
-        shape: Of the array, in place of its bytes.
-        element_bytes: Of one element; 2, bf16, if only the shape is given.
-        sharded: Other axes over which the array stays split, or the number of ways.
-        num_axes: Of a group whose sizes are left open.
-    """
-
-    shape: Sequence[int]
-    element_bytes: float
-    sharded: Axes
-    num_axes: int
+    from ridgeline.job.transfer import Axes, CollectiveGiven
 
 
 def collective(
@@ -79,7 +65,7 @@ def collective(
     size_bytes: float = nan,
     axes: Axes = (),
     hardware: Slice | None = None,
-    **given: Unpack[Given],
+    **given: Unpack[CollectiveGiven],
 ) -> CollectiveAnswer:
     """The time of a collective of one array, by every formula, with its latency regime.
 
@@ -134,13 +120,13 @@ def collective(
     )
 
 
-def _group(axes: Axes, hardware: Slice | None, given: Given) -> Group:
+def _group(axes: Axes, hardware: Slice | None, given: CollectiveGiven) -> Group:
     if hardware is not None:
         return group_on(hardware, read_axes(axes), given)
     return group_of_lanes(read_axes(axes), given, num_axes=given.get("num_axes", 1))
 
 
-def _sharded_ways(axes: Axes, hardware: Slice | None, given: Given) -> int:
+def _sharded_ways(axes: Axes, hardware: Slice | None, given: CollectiveGiven) -> int:
     """Ways in which axes outside the group keep the array split."""
     others = read_axes(given.get("sharded", ()), where="sharded")
     used = {axis.name for axis in read_axes(axes) if axis.name}
@@ -158,7 +144,7 @@ def _sharded_ways(axes: Axes, hardware: Slice | None, given: Given) -> int:
     return prod(size_on(hardware, axis, where="sharded") if axis.name else axis.size for axis in others)
 
 
-def _array(given: Given) -> Derivation:
+def _array(given: CollectiveGiven) -> Derivation:
     """The array's size, where its shape is given."""
     elements = float(prod(given.get("shape", ())))
     return derive(array_bytes, elements=elements, b=given.get("element_bytes", BYTES_OF["bf16"]))
@@ -265,7 +251,7 @@ def _stage_costs(demand: Demand) -> Iterator[StageCost]:
         )
 
 
-def _derivations(demand: Demand, given: Given) -> Iterator[Derivation]:
+def _derivations(demand: Demand, given: CollectiveGiven) -> Iterator[Derivation]:
     """In the order in which a reader asks: how long, at least how long, up to which size that counts, hop by hop."""
     group = demand.group
     if "shape" in given:
@@ -286,7 +272,7 @@ def _derivations(demand: Demand, given: Given) -> Iterator[Derivation]:
         yield replace(derive(exchange_chunk_bytes, V_bytes=demand.V_bytes, N=group.size), quantity="one chunk")
 
 
-def _check(kind: str, size_bytes: float, given: Given) -> None:
+def _check(kind: str, size_bytes: float, given: CollectiveGiven) -> None:
     if kind not in KINDS:
         raise InputError(
             "unknown collective",

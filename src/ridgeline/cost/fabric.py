@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import nan
-from typing import TYPE_CHECKING, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, TypeAlias
 
 from ridgeline.cost.transfers import distance_hops, torus_ports, usable_ports
 from ridgeline.errors import InputError
@@ -17,32 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ridgeline.hardware.slice import Slice
-
-
-class Route(TypedDict, total=False):
-    """What a question states of array and way; it takes the place of what the slice says.
-
-    Keys:
-        shape: Of the array, in place of its bytes.
-        element_bytes: Of one element; 2, bf16, if only the shape is given.
-        topology: Chips along each axis, in place of a slice.
-        wraps: Whether each axis closes, or all do; as on the slice if it is not said, and without one, none.
-        hops: Between the two chips.
-        ports: Over which they can exchange at once.
-        link_bytes_per_s: One link, one way.
-        axis_bytes_per_s: Both links of a ring axis together, W_ici.
-        hop_s: Least time of a hop.
-    """
-
-    shape: Sequence[int]
-    element_bytes: float
-    topology: Sequence[int]
-    wraps: bool | Sequence[bool]
-    hops: int
-    ports: int
-    link_bytes_per_s: float
-    axis_bytes_per_s: float
-    hop_s: float
+    from ridgeline.job.transfer import Route
 
 
 Position: TypeAlias = tuple[int, ...]

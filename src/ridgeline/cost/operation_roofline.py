@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ridgeline.cost.collective_answer import CollectiveAnswer
-    from ridgeline.cost.collective_group import Wires
     from ridgeline.cost.roofline_answer import Bound
     from ridgeline.job.operation import Memory, OperationQuestion, Rates, Split
+    from ridgeline.job.transfer import Wires
 
 
 def operation_roofline(question: OperationQuestion) -> OperationRoofline:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ridgeline.cost.collectives import all_gather_limit_s, all_gather_s, array_bytes
 from ridgeline.cost.explain import Derivation, derive
-from ridgeline.cost.fabric import Position, Route, fabric_of
+from ridgeline.cost.fabric import Position, fabric_of
 from ridgeline.cost.roofline import compute_s, matmul_flops, overlapped_s, summed_s, transfer_s
 from ridgeline.cost.transfers import (
     first_byte_s,
@@ -30,27 +30,10 @@ if TYPE_CHECKING:
 
     from ridgeline.hardware.chip import Chip
     from ridgeline.hardware.slice import Slice
+    from ridgeline.job.transfer import Path, Route
 
 PathStageName: TypeAlias = Literal["pcie", "ici", "nvlink", "hbm", "mxu"]
 """Where an array passes: into each chip, between chips, out of memory, through the matrix unit."""
-
-
-class Path(Route, total=False):
-    """What a question states of a path; a stage whose rate is not known is left out.
-
-    Keys:
-        num_chips: Over whose hosts the array is spread.
-        rows: Of the matrix that is multiplied with the array at the end.
-        pcie_bytes_per_s: Host to chip, one way, of one chip.
-        hbm_bytes_per_s: Of one chip.
-        peak_flops_per_s: Of one chip, in the dtype it computes in.
-    """
-
-    num_chips: int
-    rows: int
-    pcie_bytes_per_s: float
-    hbm_bytes_per_s: float
-    peak_flops_per_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
