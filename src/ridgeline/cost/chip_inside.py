@@ -24,6 +24,19 @@ def num_alus(*, num_rows: float, num_columns: float) -> float:
     return num_rows * num_columns
 
 
+def cycle_flops(*, num_alus: float) -> float:
+    """FLOPs of one systolic array in one cycle.
+
+    Formula: 2·num_alus
+
+    Source: Scaling Book, ch. 2, appendix B: a multiply and an add of each.
+
+    >>> cycle_flops(num_alus=16384)
+    32768
+    """
+    return 2 * num_alus
+
+
 def unit_flops_per_s(
     *,
     num_rows: float,
@@ -126,6 +139,7 @@ def filling_width(*, num_columns: float, num_core_units: float) -> float:
 
 MATRIX_UNIT = system(
     num_alus,
+    cycle_flops,
     unit_flops_per_s,
     chip_flops_per_s,
     multiply_adds_count_per_s,

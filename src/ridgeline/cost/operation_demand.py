@@ -6,6 +6,7 @@ Arrays that lie in another memory have elements of zero bytes here.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import nan
 from typing import TYPE_CHECKING, assert_never
 
 from ridgeline.cost.critical_size import (
@@ -30,7 +31,9 @@ from ridgeline.cost.single_operation import (
     elementwise_flops,
     embedding_bytes,
     expert_matmul_bytes,
+    matmul_exact_flops,
     routed_rows,
+    small_batch_intensity_flops_per_byte,
     visited_experts_count,
 )
 
@@ -112,6 +115,29 @@ def flops_of(kind: OperationKind, sizes: Mapping[str, float]) -> Figure:
             return Figure(value=sizes["flops"])
         case _:
             assert_never(kind)
+
+
+def exact_flops_of(kind: OperationKind, sizes: Mapping[str, float]) -> Figure:
+    """FLOPs of a matmul, the sums counted to the last; of anything else as always."""
+    if kind != "matmul":
+        return flops_of(kind, sizes)
+    return _derived(derive(matmul_exact_flops, **_pick(sizes, "BDF")))
+
+
+def small_batch_intensity_of(kind: OperationKind, sizes: Mapping[str, float], element_bytes: ElementBytes) -> Figure:
+    """The intensity to which an operation tends while its weights are all the traffic; NaN where it has none."""
+    match kind:
+        case "matmul":
+            rows = sizes["B"]
+        case "batched_matmul":
+            rows = sizes["T"]
+        case "expert_matmul":
+            rows = sizes["B"] * sizes["k"] / sizes["E"]
+        case "attention":
+            rows = sizes["T"] * sizes["N"] / sizes["K"]
+        case _:
+            return Figure(value=nan)
+    return _derived(derive(small_batch_intensity_flops_per_byte, rows=rows, b_w=element_bytes.weights))
 
 
 def traffic_of(kind: OperationKind, sizes: Mapping[str, float], element_bytes: ElementBytes) -> Figure:

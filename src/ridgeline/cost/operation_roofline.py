@@ -15,7 +15,16 @@ from ridgeline.cost.chip_inside import dense_flops_per_s, vmem_bytes_per_s
 from ridgeline.cost.collective_question import collective
 from ridgeline.cost.critical_size import critical_contraction_size
 from ridgeline.cost.explain import derive
-from ridgeline.cost.operation_demand import Balance, Crossover, Figure, crossovers_of, flops_of, traffic_of
+from ridgeline.cost.operation_demand import (
+    Balance,
+    Crossover,
+    Figure,
+    crossovers_of,
+    exact_flops_of,
+    flops_of,
+    small_batch_intensity_of,
+    traffic_of,
+)
 from ridgeline.cost.roofline import (
     compute_s,
     intensity_flops_per_byte,
@@ -48,6 +57,7 @@ def operation_roofline(question: OperationQuestion) -> OperationRoofline:
     num_chips = 1 if exchange is None else exchange.num_chips
     sizes = _local_sizes(question, num_chips)
     flops = flops_of(question.kind, sizes)
+    few_rows = small_batch_intensity_of(question.kind, sizes, question.element_bytes)
     arithmetic = derive(compute_s, flops=flops.value, C_flops_per_s=peak.value)
     traffic = [
         each
@@ -63,6 +73,10 @@ def operation_roofline(question: OperationQuestion) -> OperationRoofline:
         question=question,
         num_chips=num_chips,
         flops=flops.value,
+        exact_flops=exact_flops_of(question.kind, sizes).value,
+        read_bytes=_moved(question, sizes, outputs=False),
+        written_bytes=_moved(question, sizes, outputs=True),
+        small_batch_intensity_flops_per_byte=few_rows.value,
         peak_flops_per_s=peak.value,
         compute_s=arithmetic.value,
         traffic=tuple(traffic),
@@ -134,6 +148,15 @@ def _memory(
             *(step for figure in worked for step in figure.derivations),
         ),
     )
+
+
+def _moved(question: OperationQuestion, sizes: Mapping[str, float], *, outputs: bool) -> float:
+    """Bytes of the outputs alone, or of everything else, wherever they lie."""
+    if question.kind == "work":
+        return nan
+    every = question.element_bytes
+    written = ElementBytes(weights=0.0, activations=0.0, outputs=every.outputs)
+    return traffic_of(question.kind, sizes, written if outputs else replace(every, outputs=0.0)).value
 
 
 def _elements_in(question: OperationQuestion, memory: Memory) -> ElementBytes:

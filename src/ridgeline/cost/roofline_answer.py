@@ -90,6 +90,10 @@ class OperationRoofline:
         question: What was asked.
         num_chips: Chips that share the operation.
         flops: Of one chip.
+        exact_flops: Of a matmul, the sums counted to the last.
+        read_bytes: Of all memories; NaN where the question does not tell reading from writing.
+        written_bytes: Of all memories; NaN likewise.
+        small_batch_intensity_flops_per_byte: While the weights are all the traffic; NaN without weights.
         peak_flops_per_s: Of the unit that computes; NaN where it is not known.
         compute_s: Time of the arithmetic.
         traffic: Every memory and link, in the order in which data comes.
@@ -105,6 +109,10 @@ class OperationRoofline:
     question: OperationQuestion
     num_chips: int
     flops: float
+    exact_flops: float
+    read_bytes: float
+    written_bytes: float
+    small_batch_intensity_flops_per_byte: float
     peak_flops_per_s: float
     compute_s: float
     traffic: tuple[Traffic, ...]
@@ -155,6 +163,21 @@ class OperationRoofline:
     def largest_bounds_ratio(self) -> float:
         """What that can be at most: the number of resources."""
         return 1.0 + len(self.traffic)
+
+    @property
+    def bounds_agree(self) -> bool:
+        """Whether most and least are no further apart than that."""
+        return self.bounds_ratio <= self.largest_bounds_ratio
+
+    @property
+    def peak_fraction(self) -> float:
+        """The most FLOPs a second over the peak."""
+        return self.attained_flops_per_s / self.peak_flops_per_s
+
+    @property
+    def is_compute_bound(self) -> bool:
+        """Whether arithmetic takes longest."""
+        return self.bound == "compute"
 
     @property
     def limit(self) -> Limit:

@@ -19,6 +19,34 @@ if TYPE_CHECKING:
     from ridgeline.cost.work import Number
 
 
+def matmul_exact_flops(*, B: Number, D: Number, F: Number) -> Number:
+    """FLOPs of x[B, D] @ W[D, F], counting one addition fewer than products for each output.
+
+    Formula: B·F·(2·D − 1)
+
+    Source: Scaling Book, ch. 1.
+
+    >>> matmul_exact_flops(B=2, D=3, F=5)
+    50
+    """
+    return B * F * dot_flops(D=D)
+
+
+def small_batch_intensity_flops_per_byte(*, rows: Number, b_w: Number) -> Number:
+    """Intensity of a matmul of so few rows that its weights are all the traffic.
+
+    Formula: 2·rows/b_w
+
+    Assumes: rows much fewer than the widths of the matrix.
+
+    Source: Scaling Book, ch. 1: in bf16, B.
+
+    >>> small_batch_intensity_flops_per_byte(rows=64, b_w=2.0)
+    64.0
+    """
+    return 2 * rows / b_w
+
+
 def batched_matmul_flops(*, B: Number, T: Number, D: Number, F: Number) -> Number:
     """FLOPs of x[B, T, D] @ W[B, D, F], a matrix of its own for each of B examples.
 

@@ -52,8 +52,8 @@ def load_chip(name: str, *, where: str = "chip") -> Chip:
 
 
 def find_chip(name: str) -> Chip | None:
-    """The chip of that name or alias, or None."""
-    return _by_any_name().get(name.strip().lower())
+    """The chip of that name or alias, or None; a dash may be written as an underscore."""
+    return _by_any_name().get(name.strip().lower().replace("_", "-"))
 
 
 def parse_shape(text: str) -> tuple[int, ...]:

@@ -210,7 +210,7 @@ def read_matrix_unit(said: Said) -> dict[str, float]:
     Raises:
         InputError: Something is unknown or malformed, or the chip has no such unit.
     """
-    said.refuse_unless(("on", "array", "versus", *_MATRIX_UNIT), question="mxu")
+    said.refuse_unless(("on", "figures", "array", "versus", *_MATRIX_UNIT), question="mxu")
     chip, _ = read_machine(said)
     values = {} if chip is None else _matrix_unit_of(chip, said)
     for name, (rows, columns) in {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, get_args
 
 from ridgeline.errors import InputError, nearest
 from ridgeline.hardware.catalog import find_chip, load_chip
+from ridgeline.hardware.scaling_book import chip_of_the_book, slice_of_the_book
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.operation import ElementBytes, Memory, Rates
 from ridgeline.units import parse_bytes_per_s, parse_count, parse_flops_per_s
@@ -36,7 +37,10 @@ BYTES_OF_ELEMENT: Mapping[str, float] = {
 }
 """By dtype."""
 
-RATES = ("on", "peak", "sparsity", "hbm_bandwidth", "vmem_bandwidth", "vmem_over_hbm", "host_bandwidth")
+FIGURES: tuple[Literal["catalog", "scaling_book"], ...] = ("catalog", "scaling_book")
+"""Whose figures a chip has: the vendor's, or those that the book How To Scale Your Model uses."""
+
+RATES = ("on", "figures", "peak", "sparsity", "hbm_bandwidth", "vmem_bandwidth", "vmem_over_hbm", "host_bandwidth")
 """What can be said of the machine."""
 
 DTYPES = ("dtype", "weights_dtype", "activations_dtype", "outputs_dtype", "compute_dtype")
@@ -48,6 +52,7 @@ class RateArguments(TypedDict, total=False):
 
     Keys:
         on: A chip or a slice.
+        figures: Whose: `catalog`, or `scaling_book` for those that the book uses.
         peak: FLOPs a second of one chip, in place of the catalogue's.
         sparsity: What the peak is to be divided by, where it counts structured sparsity.
         hbm_bandwidth: Bytes a second of one chip's memory.
@@ -65,6 +70,7 @@ class RateArguments(TypedDict, total=False):
     """
 
     on: str | None
+    figures: str | None
     peak: Value
     sparsity: Value
     hbm_bandwidth: Value
@@ -94,13 +100,16 @@ _MOST_BYTES_OF_ELEMENT = 16.0
 
 def read_machine(said: Said) -> tuple[Chip | None, Slice | None]:
     """The chip that was named, and the slice if it was one."""
+    by_the_book = said.choice("figures", FIGURES, "catalog") == "scaling_book"
     name = said.arguments.get("on")
     if name is None:
         return None, None
     if find_chip(str(name)) is None and re.search(r"[:*-]", str(name)):
         hardware = parse_slice(str(name), where=said.written("on"))
+        hardware = slice_of_the_book(hardware) if by_the_book else hardware
         return hardware.chip, hardware
-    return load_chip(str(name), where=said.written("on")), None
+    chip = load_chip(str(name), where=said.written("on"))
+    return chip_of_the_book(chip) if by_the_book else chip, None
 
 
 def read_rates(said: Said, chip: Chip | None, *, memories: Sequence[Memory], unit: Unit) -> tuple[Rates, str]:
