@@ -281,12 +281,9 @@ def _check(kind: str, size_bytes: float, given: CollectiveGiven) -> None:
             expected=f"one of {', '.join(KINDS)}",
             fix=nearest(kind, KINDS) or f"write {KINDS[0]}",
         )
-    stated = {
-        "size_bytes": size_bytes,
-        **{key: value for key, value in given.items() if isinstance(value, float | int)},
-    }
+    stated: dict[str, object] = {"size_bytes": size_bytes, **given}
     for key, value in stated.items():
-        if value <= 0:
+        if isinstance(value, int | float) and (value < 0 or (value == 0 and key != "hop_s")):
             raise InputError(
                 "not a positive number", where=key, value=value, expected="more than 0", fix=f"state {key}"
             )

@@ -10,6 +10,7 @@ from ridgeline.cost.collectives import all_gather_limit_s, all_gather_s, gather_
 from ridgeline.cost.explain import Derivation, derive
 from ridgeline.cost.transfers import farthest_hops, torus_ports
 from ridgeline.errors import InputError
+from ridgeline.hardware.catalog import load_chip
 from ridgeline.hardware.topology import legal_shapes, shapes_in_words, wraparound, written
 
 if TYPE_CHECKING:
@@ -95,17 +96,17 @@ class WraparoundAnswer:
     derivations: tuple[Derivation, ...]
 
 
-def wiring(chip: Chip, shape: Sequence[int]) -> WiringAnswer:
+def wiring(chip: Chip | str, shape: Sequence[int]) -> WiringAnswer:
     """How a slice of a shape would be wired, whether or not it can be had.
 
-    >>> from ridgeline.hardware.catalog import load_chip
-    >>> answer = wiring(load_chip("v5e"), (8, 16))
+    >>> answer = wiring("v5e", (8, 16))
     >>> answer.wraps, answer.axis_hops, answer.corner_ports
     ((False, True), (7, 8), 3)
 
     Raises:
         InputError: The chip has no torus, or one of another number of axes.
     """
+    chip = load_chip(chip) if isinstance(chip, str) else chip
     torus = chip.torus
     if torus is None or len(shape) != torus.dimensions or min(shape) < 1:
         raise InputError(
