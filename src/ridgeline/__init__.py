@@ -12,6 +12,7 @@ Importing this imports no verb; each is loaded when it is called.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, overload
 
 from ridgeline.errors import InfeasibleError, InputError, MissingExtraError, RidgelineError
@@ -20,11 +21,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Unpack
 
+    from ridgeline.cost.chip_value import rank_chips
+    from ridgeline.cost.collective_answer import CollectiveAnswer, CollectiveKind
     from ridgeline.cost.deduce import Deduced
+    from ridgeline.cost.einsum import einsum
+    from ridgeline.cost.expert_routing import expert_routing
+    from ridgeline.cost.laws import training_laws
+    from ridgeline.cost.laws_attention import attention_laws
+    from ridgeline.cost.laws_serving import serving_memory
+    from ridgeline.cost.layer_communication import layer_communication
+    from ridgeline.cost.machine import bandwidth_ratios, dtype_speedups, machine_totals
     from ridgeline.cost.padding import Padding
     from ridgeline.cost.ridge import CriticalBatch, Ridge
     from ridgeline.cost.roofline_answer import OperationRoofline
+    from ridgeline.cost.softmax_merge import merge_softmax
+    from ridgeline.cost.torus_question import num_neighbours, wiring, without_wraparound
+    from ridgeline.cost.transfer_question import PathAnswer, PointToPointAnswer
+    from ridgeline.cost.transformer import transformer
     from ridgeline.hardware.chip import Chip
+    from ridgeline.hardware.scaling_book import scaling_book_figures
     from ridgeline.hardware.slice import Slice
     from ridgeline.job.chip_reading import (
         CriticalBatchArguments,
@@ -33,11 +48,16 @@ if TYPE_CHECKING:
         VectorUnitArguments,
     )
     from ridgeline.job.job import Dtype, Job
+    from ridgeline.job.matmul_question import MatmulArguments
+    from ridgeline.job.notation import check_layout
     from ridgeline.job.operation_reading import OperationArguments
     from ridgeline.job.origin import Arguments
     from ridgeline.job.rates_reading import RateArguments
+    from ridgeline.job.transfer_reading import CollectiveArguments, PathArguments, PointToPointArguments
     from ridgeline.report.model import ModelAnswer
     from ridgeline.search.answer import TrainAnswer
+    from ridgeline.search.matmul_answer import MatmulAnswer
+    from ridgeline.units import duration_in
 
 __version__ = "0.1.0"
 
@@ -47,16 +67,68 @@ __all__ = [
     "MissingExtraError",
     "RidgelineError",
     "__version__",
+    "attention_laws",
+    "bandwidth_ratios",
+    "check_layout",
     "chips",
+    "collective",
     "critical_batch",
     "describe_model",
+    "dtype_speedups",
+    "duration_in",
+    "einsum",
+    "expert_routing",
+    "layer_communication",
+    "machine_totals",
+    "matmul",
+    "matmul_program",
+    "merge_softmax",
     "mxu",
+    "num_neighbours",
     "padding",
+    "path",
+    "point_to_point",
+    "rank_chips",
     "ridge",
     "roofline",
+    "scaling_book_figures",
+    "serving_memory",
     "train",
+    "training_laws",
+    "transformer",
     "vpu",
+    "wiring",
+    "without_wraparound",
 ]
+
+_QUESTIONS = {
+    "attention_laws": "ridgeline.cost.laws_attention",
+    "bandwidth_ratios": "ridgeline.cost.machine",
+    "check_layout": "ridgeline.job.notation",
+    "dtype_speedups": "ridgeline.cost.machine",
+    "duration_in": "ridgeline.units",
+    "einsum": "ridgeline.cost.einsum",
+    "expert_routing": "ridgeline.cost.expert_routing",
+    "layer_communication": "ridgeline.cost.layer_communication",
+    "machine_totals": "ridgeline.cost.machine",
+    "merge_softmax": "ridgeline.cost.softmax_merge",
+    "num_neighbours": "ridgeline.cost.torus_question",
+    "rank_chips": "ridgeline.cost.chip_value",
+    "scaling_book_figures": "ridgeline.hardware.scaling_book",
+    "serving_memory": "ridgeline.cost.laws_serving",
+    "training_laws": "ridgeline.cost.laws",
+    "transformer": "ridgeline.cost.transformer",
+    "wiring": "ridgeline.cost.torus_question",
+    "without_wraparound": "ridgeline.cost.torus_question",
+}
+"""Questions that the command line asks as part of a verb: exported as they are, each loaded when it is first named."""
+
+
+def __getattr__(name: str) -> object:
+    """A question, from the module that answers it."""
+    if name not in _QUESTIONS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_QUESTIONS[name]), name)
 
 
 @overload
@@ -87,6 +159,41 @@ def describe_model(reference: str, *, seq_len: int = 8192, dtype: Dtype = "bf16"
     from ridgeline.report.model import model_answer
 
     return model_answer(resolve_model(reference, where="reference"), seq_len=seq_len, dtype=dtype)
+
+
+def matmul(notation: str, **arguments: Unpack[MatmulArguments]) -> MatmulAnswer:
+    """How sharded arrays lie on a mesh, what their product needs, and which way is fastest.
+
+    Args:
+        notation: `A[B,D] @ W[D_X,F_Y] -> C[B,F_Y]`, one array, or `array -> array`.
+        arguments: `sizes`, `mesh`, `on`, `dtype`, `memory`, and rates in place of a slice's.
+
+    Raises:
+        InputError: The question is malformed.
+        InfeasibleError: No layout fits `memory`.
+    """
+    from ridgeline.job.matmul_question import read_matmul
+    from ridgeline.search.matmul import answer_matmul
+
+    return answer_matmul(read_matmul(notation, arguments, written=lambda name: name))
+
+
+def matmul_program(answer: MatmulAnswer, *, strategy: int | None = None, where: str = "strategy") -> str:
+    """A strategy of `matmul` as a JAX program.
+
+    Args:
+        answer: To a product.
+        strategy: Its number; the fastest if it is not said.
+        where: The argument, for error messages.
+
+    Raises:
+        InputError: No product was asked, no strategy has that number, or sizes are open.
+    """
+    from ridgeline.export.jax_program import jax_program
+
+    cost = answer.numbered(strategy, where=where)
+    sizes, mesh, dtypes = answer.question.sizes, answer.machine.mesh, answer.question.dtypes
+    return jax_program(cost.strategy, sizes=sizes, mesh=mesh, dtypes=dtypes, where=where)
 
 
 def train(
@@ -192,3 +299,47 @@ def padding(shape: str | Sequence[int], **arguments: Unpack[PaddingArguments]) -
 
     question = read_padding(said({"shape": shape, **arguments}))
     return padding_of(question.shape, element_bytes=question.element_bytes, units=question.units)
+
+
+def collective(kind: CollectiveKind, **arguments: Unpack[CollectiveArguments]) -> CollectiveAnswer:
+    """How long a collective takes: by the exact formula, by the book's, and at the least.
+
+    Args:
+        kind: `all_gather`, `reduce_scatter`, `all_reduce` or `all_to_all`.
+        arguments: The array (`bytes="34MB"`, or `shape` and `dtype`), `axis="x,y"` and `on="v5e:8x16"`, or sizes and
+            rates without a slice.
+    """
+    from ridgeline.cost.collective_question import collective as cost_of
+    from ridgeline.job.said import said
+    from ridgeline.job.transfer_reading import joined, read_collective
+
+    asked = read_collective(said(joined(arguments)))
+    return cost_of(kind, size_bytes=asked.size_bytes, axes=asked.axes, hardware=asked.hardware, **asked.given)
+
+
+def point_to_point(**arguments: Unpack[PointToPointArguments]) -> PointToPointAnswer:
+    """How long from one chip to another: hops, links used at once, first byte and last."""
+    from ridgeline.cost.transfer_question import point_to_point as cost_of
+    from ridgeline.job.said import said
+    from ridgeline.job.transfer_reading import joined, read_point_to_point
+
+    asked = read_point_to_point(said(joined(arguments)))
+    return cost_of(
+        size_bytes=asked.size_bytes, start=asked.start, end=asked.end, hardware=asked.hardware, **asked.given
+    )
+
+
+def path(**arguments: Unpack[PathArguments]) -> PathAnswer:
+    """How long from all hosts over PCIe and ICI into one chip and through its matrix unit, and what is slowest."""
+    from ridgeline.cost.transfer_question import path as cost_of
+    from ridgeline.job.said import said
+    from ridgeline.job.transfer_reading import joined, read_path
+
+    asked = read_path(said(joined(arguments)))
+    return cost_of(
+        size_bytes=asked.size_bytes,
+        end=asked.end,
+        hardware=asked.hardware,
+        compute_dtype=asked.compute_dtype,
+        **asked.given,
+    )

@@ -14,6 +14,7 @@ from ridgeline.cost import laws_memory
 from ridgeline.cost.deduce import Deduced, System, deduce, read_quantities, system
 from ridgeline.cost.laws_transformer import cache_bytes
 from ridgeline.model.accounting import account
+from ridgeline.model.reference import model_of
 from ridgeline.model.roles import matrix_parameters, role_accounts
 from ridgeline.model.tree import model_tree
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ridgeline.cost.explain import Derivation
+    from ridgeline.model.reference import ModelReference
     from ridgeline.model.roles import Role, RoleAccount
     from ridgeline.model.spec import ModelSpec
 
@@ -218,21 +220,21 @@ class ServingMemory:
         return tuple(self.known.derivations.values())
 
 
-def serving_memory(spec: ModelSpec | None = None, **given: float | str) -> ServingMemory:
+def serving_memory(model: ModelReference | None = None, **given: float | str) -> ServingMemory:
     """Everything these laws say of a model, or of what is given alone.
 
-    >>> from ridgeline.model.letters import model_from_letters
-    >>> llama3_70b = model_from_letters({"L": 80, "K": 8, "H": 128}, where="")
-    >>> answer = serving_memory(llama3_70b, T=32768, B=240, b_a=1, weight_bytes="70GB", hbm_bytes="16GB")
+    >>> cached = {"L": 80, "K": 8, "H": 128}  # of Llama 3 70B, all that its cache depends on
+    >>> answer = serving_memory(cached, T=32768, B=240, b_a=1, weight_bytes="70GB", hbm_bytes="16GB")
     >>> answer["token_cache_bytes"], answer["num_whole_memory_chips"]
     (163840.0, 85.0)
 
     Args:
-        spec: The model, if there is one; what is given of it stands.
+        model: A name, a file, letters, or a specification; what is given of it stands.
         **given: Quantities by name: P, b_w, b_a, T, B, num_chips, hbm_bytes, W_hbm_bytes_per_s, ….
     """
     known = read_quantities(given)
-    return ServingMemory(known=deduce(SERVING, (dict(_of_model(spec, known)) if spec else {}) | known))
+    of_model = {} if model is None else dict(_of_model(model_of(model, where="model"), known))
+    return ServingMemory(known=deduce(SERVING, of_model | known))
 
 
 def _of_model(spec: ModelSpec, values: Mapping[str, float]) -> Iterator[tuple[str, float]]:

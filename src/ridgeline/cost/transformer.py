@@ -19,6 +19,7 @@ from ridgeline.model import accounting
 from ridgeline.model.accounting import TRAINING_PASSES, kept_elements_per_token, operations
 from ridgeline.model.operations import Attention
 from ridgeline.model.recompute import recomputed_flops_per_token
+from ridgeline.model.reference import model_of
 from ridgeline.model.roles import Role, RoleAccount, matrix_parameters, role_accounts
 from ridgeline.model.tree import model_tree
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ridgeline.model.operations import ModelTree
+    from ridgeline.model.reference import ModelReference
     from ridgeline.model.spec import ModelSpec
 
 _LONGEST = 2**40
@@ -194,6 +196,33 @@ def transformer_count(spec: ModelSpec, tokens: Sequences, *, b_a: float = 2.0) -
         remat=_remat(tree, spec, tokens, b_a=b_a),
         derivations=(*parameter_derivations(accounts), *found.values()),
     )
+
+
+def transformer(
+    model: ModelReference,
+    *,
+    seq_len: int = 8192,
+    num_sequences: int = 1,
+    num_queries: int | None = None,
+    masked: bool = False,
+    b_a: float = 2.0,
+) -> TransformerCount:
+    """A model counted as the Scaling Book counts it, for some sequences.
+
+    >>> count = transformer({"D": 1024, "N": 8, "K": 2, "H": 128}, seq_len=1024, num_sequences=2)
+    >>> count.roles["attention"].parameters  # 2·D·(N + K)·H
+    2621440
+
+    Args:
+        model: A name, a file, letters, or a specification.
+        seq_len: Tokens of a sequence.
+        num_sequences: How many.
+        num_queries: Of each sequence; None for all its tokens.
+        masked: Count only the keys that a query sees; the book counts them all.
+        b_a: Bytes of a cached or saved element.
+    """
+    sequences = Sequences(seq_len=seq_len, num_sequences=num_sequences, num_queries=num_queries, masked=masked)
+    return transformer_count(model_of(model, where="model"), sequences, b_a=b_a)
 
 
 def _count(account: RoleAccount, num_tokens: float) -> RoleCount:
