@@ -100,7 +100,7 @@ def test_a_job_may_put_its_own_figures_over_a_machines(write: Write) -> None:
 
 
 def test_the_answer_says_which_figures_are_the_users(write: Write) -> None:
-    assert notes(read_job(write('[hardware]\nname = "v5p:4x4x4"\nhbm_bytes_per_s = 3e12\n'))) == (
+    assert notes(read_job(write('[hardware]\nname = "v5p:4x4x4"\nhbm_bytes_per_s = 3e12\n')), {}) == (
         "v5p with figures of the job file: hbm_bytes_per_s.",
     )
 

@@ -99,7 +99,8 @@ def test_a_model_and_flags_make_the_same_job_as_a_file(write: Callable[[str], st
 
 
 def test_a_flag_overrides_the_file(write: Callable[[str], str]) -> None:
-    job = read_job(write(FULL), flags(on="v5p:4x4x8", mesh="fsdp=32,tp=4", remat="minimal", quantization="none"))
+    said = flags(on="v5p:4x4x8", mesh="fsdp=32,tp=4", remat="minimal", quantization="none")
+    job = read_job(write(FULL.replace('tp = "core"', 'tp = "x"')), said)
 
     assert job.hardware.name == "v5p:4x4x8"
     assert job.plan.mesh == {"fsdp": 32, "tp": 4}
@@ -136,20 +137,28 @@ def test_a_models_path_counts_from_the_folder_of_the_job_file(tmp_path: Path, mo
 
 
 def test_settings_that_are_not_modelled_are_named(write: Callable[[str], str]) -> None:
-    job = read_job(write(FULL), flags(on="v5p:4x4x8"))
+    job = read_job(write(FULL.replace('tp = "core"', 'tp = "x"')), flags(on="v5p:4x4x8"))
 
-    assert notes(job) == (
+    assert notes(job, {"fsdp": 128}) == (
         "plan.placement is kept in the job but not modelled yet.",
         "plan.attention is kept in the job but not modelled yet.",
         "plan.moe is kept in the job but not modelled yet.",
         "plan.context is kept in the job but not modelled yet.",
         "plan.compiler is kept in the job but not modelled yet.",
+        "plan.pipeline settings have no effect without pp.",
         f"{job.hardware.chip.title} has no native fp8 matmul: fp8 saves bytes there, not compute time.",
     )
 
 
+def test_pipeline_settings_of_a_plan_with_stages_need_no_note(write: Callable[[str], str]) -> None:
+    job = read_job(write(SMALLEST + "[plan]\npipeline = { microbatches = 8 }\n"))
+
+    assert notes(job, {"fsdp": 16, "pp": 4}) == ()
+    assert notes(job, {"fsdp": 64}) == ("plan.pipeline settings have no effect without pp.",)
+
+
 def test_a_job_without_such_settings_has_no_notes(write: Callable[[str], str]) -> None:
-    assert notes(read_job(write(SMALLEST))) == ()
+    assert notes(read_job(write(SMALLEST)), {"fsdp": 64}) == ()
 
 
 @pytest.mark.parametrize(
@@ -282,6 +291,60 @@ def test_a_job_without_such_settings_has_no_notes(write: Callable[[str], str]) -
             "context",
             "a policy",
             'add policy = "custom", or name a preset',
+        ),
+        (
+            "seq_len = 8192",
+            "seq_len = 8192\n[plan]\n" + 'attention = {kernel = "spalsh"}',
+            "wrong value of kernel",
+            "plan.attention.kernel",
+            "spalsh",
+            "'splash', 'flash', 'dot_product', 'cudnn_flash_te' or 'autoselected'",
+            "did you mean splash, flash?",
+        ),
+        (
+            "seq_len = 8192",
+            "seq_len = 8192\n[plan]\n" + 'attention = {max_logit = "nope"}',
+            "wrong value of max_logit",
+            "plan.attention.max_logit",
+            "nope",
+            "'none' or 'estimate'",
+            "did you mean none?",
+        ),
+        (
+            "seq_len = 8192",
+            "seq_len = 8192\n[plan]\n" + "attention = {max_logit = -1.0}",
+            "wrong value of max_logit",
+            "plan.attention.max_logit",
+            "-1.0",
+            "a number greater than 0",
+            "change max_logit to a number greater than 0",
+        ),
+        (
+            "seq_len = 8192",
+            "seq_len = 8192\n[plan]\n" + 'moe = {kernel = "gnm"}',
+            "wrong value of kernel",
+            "plan.moe.kernel",
+            "gnm",
+            "'gmm', 'ragged_dot' or 'dense'",
+            "did you mean gmm?",
+        ),
+        (
+            "seq_len = 8192",
+            "seq_len = 8192\n[plan]\n" + 'moe = {dispatch = "dropples"}',
+            "wrong value of dispatch",
+            "plan.moe.dispatch",
+            "dropples",
+            "'dropless' or 'capacity'",
+            "did you mean dropless?",
+        ),
+        (
+            "seq_len = 8192",
+            "seq_len = 8192\n[plan]\n" + 'context = {strategy = "rings"}',
+            "wrong value of strategy",
+            "plan.context.strategy",
+            "rings",
+            "'all_gather', 'ring', 'ulysses' or 'usp'",
+            "did you mean ring?",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -10,11 +11,16 @@ from hypothesis import strategies as st
 from ridgeline.errors import InputError
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.job import (
+    MESH_AXES,
     AttentionKernel,
+    AttentionProgram,
     Compiler,
     ContextParallelism,
+    ContextStrategy,
     Dtypes,
+    ExpertDispatch,
     ExpertKernel,
+    ExpertProgram,
     Job,
     Optimizer,
     Pipeline,
@@ -39,7 +45,6 @@ JOB = Job(
 dtypes = st.sampled_from(["f32", "bf16", "fp8", "int8"])
 counts = st.none() | st.integers(1, 10**9)
 flags = st.none() | st.booleans()
-texts = st.text(min_size=1)
 
 
 def optionally(*values: str) -> st.SearchStrategy[str | None]:
@@ -63,16 +68,22 @@ plans = st.builds(
     optimizer=st.builds(Optimizer, mu_dtype=dtypes, nu_dtype=dtypes, state=st.sampled_from(["device", "host"])),
     vocab_tiling=st.integers(1, 64),
     moe_imbalance=st.floats(1, 100),
-    placement=st.dictionaries(texts, texts),
-    attention=st.builds(AttentionKernel, kernel=st.none() | texts, block_q=counts, block_kv=counts, max_logit=texts),
+    placement=st.dictionaries(st.sampled_from(MESH_AXES), st.sampled_from(["x", "y", "x y"])),
+    attention=st.builds(
+        AttentionKernel,
+        kernel=optionally(*get_args(AttentionProgram)),
+        block_q=counts,
+        block_kv=counts,
+        max_logit=optionally("none", "estimate") | st.floats(0.01, 1e4),
+    ),
     experts=st.builds(
         ExpertKernel,
-        dispatch=optionally("dropless", "capacity"),
+        dispatch=optionally(*get_args(ExpertDispatch)),
         capacity_factor=st.none() | st.floats(0.01, 100),
-        kernel=st.none() | texts,
+        kernel=optionally(*get_args(ExpertProgram)),
         shard_experts_on_fsdp=flags,
     ),
-    context=st.builds(ContextParallelism, strategy=optionally("all_gather", "ring"), load_balance=flags),
+    context=st.builds(ContextParallelism, strategy=optionally(*get_args(ContextStrategy)), load_balance=flags),
     compiler=st.builds(
         Compiler,
         scoped_vmem_kib=counts,

@@ -20,7 +20,7 @@ from ridgeline.job.job import (
     Workload,
 )
 from ridgeline.job.machine import machine
-from ridgeline.job.mesh import check_batch, check_mesh, parse_mesh
+from ridgeline.job.mesh import check_batch, check_mesh, parse_mesh, parse_placement
 from ridgeline.job.precision import parse_dtype, parse_quantization
 from ridgeline.job.remat import parse_remat
 from ridgeline.model.zoo import inline_model, resolve_model
@@ -29,6 +29,7 @@ from ridgeline.units import parse_count, parse_whole
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ridgeline.hardware.slice import Slice
     from ridgeline.job.document import JobDocument, PlanTable, WorkloadTable
     from ridgeline.job.job import Dtype, Quantization, Remat
     from ridgeline.job.origin import Origin
@@ -59,7 +60,7 @@ def assembled(document: JobDocument, origin: Origin, *, folder: str) -> Job:
         reference = model.name
     hardware = machine(document.hardware, origin)
     workload = _workload(document.workload, origin)
-    plan = _plan(document.plan, origin)
+    plan = _plan(document.plan, hardware, origin)
     check_mesh(plan.mesh, hardware, where=origin.of("plan.mesh"))
     if workload.global_batch is not None:
         is_in_tokens = document.workload.batch_tokens is not None
@@ -68,6 +69,7 @@ def assembled(document: JobDocument, origin: Origin, *, folder: str) -> Job:
             plan.mesh,
             gradient_accumulation=plan.gradient_accumulation or 1,
             where=origin.of("workload.batch_tokens" if is_in_tokens else "workload.global_batch"),
+            where_accumulation=origin.of("plan.gradient_accumulation"),
         )
     return Job(
         model_reference=reference, model=model, hardware=hardware, workload=workload, plan=plan, model_table=table
@@ -136,7 +138,7 @@ def _global_batch(table: WorkloadTable, seq_len: int, origin: Origin) -> int | N
     return parse_whole(tokens / seq_len, where=where_tokens, unit="sequences", most=_MOST_SEQUENCES)
 
 
-def _plan(table: PlanTable, origin: Origin) -> PlanRequest:
+def _plan(table: PlanTable, hardware: Slice, origin: Origin) -> PlanRequest:
     attention, moe, context, compiler = table.attention, table.moe, table.context, table.compiler
     dtypes = Dtypes(**_dtypes(table.dtypes.model_dump(exclude_none=True), "plan.dtypes", origin))
     micro_steps = table.gradient_accumulation
@@ -153,7 +155,7 @@ def _plan(table: PlanTable, origin: Origin) -> PlanRequest:
         optimizer=_optimizer(table, dtypes.weights, origin),
         vocab_tiling=table.vocab_tiling,
         moe_imbalance=moe.imbalance,
-        placement=table.placement,
+        placement=parse_placement(table.placement, hardware, where=lambda axis: origin.of(f"plan.placement.{axis}")),
         attention=AttentionKernel(**attention.model_dump()),
         experts=ExpertKernel(**moe.model_dump(exclude={"imbalance"})),
         context=ContextParallelism(**context.model_dump()),

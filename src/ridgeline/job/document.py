@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, get_args
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from ridgeline.errors import InputError, nearest
+from ridgeline.job.job import AttentionProgram, ContextStrategy, ExpertDispatch, ExpertProgram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 _MOST = 1e9
 _Positive = Annotated[int, Field(gt=0, le=_MOST)]
 _Quantity = int | float | str
+
+_WORD, _NUMBER, _TEXT, _TABLE = "word", "number", "text", "table"
+_WordOrNumber = Discriminator(lambda value: _WORD if isinstance(value, str) else _NUMBER)
+_TextOrTable = Discriminator(lambda value: _TABLE if isinstance(value, dict) else _TEXT)
+_MaxLogit = Annotated[
+    Annotated[Literal["none", "estimate"], Tag(_WORD)]
+    | Annotated[float, Field(gt=0, allow_inf_nan=False), Tag(_NUMBER)],
+    _WordOrNumber,
+]
 
 
 class _Table(BaseModel):
@@ -91,26 +101,26 @@ class OptimizerTable(_Table):
 class AttentionTable(_Table):
     """`attention`."""
 
-    kernel: str | None = None
+    kernel: AttentionProgram | None = None
     block_q: _Positive | None = None
     block_kv: _Positive | None = None
-    max_logit: str | float | None = None
+    max_logit: _MaxLogit | None = None
 
 
 class MoeTable(_Table):
     """`moe`."""
 
-    dispatch: Literal["dropless", "capacity"] | None = None
+    dispatch: ExpertDispatch | None = None
     capacity_factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     imbalance: Annotated[float, Field(ge=1, le=1e4, allow_inf_nan=False)] = 1.0
-    kernel: str | None = None
+    kernel: ExpertProgram | None = None
     shard_experts_on_fsdp: bool | None = None
 
 
 class ContextTable(_Table):
     """`context`."""
 
-    strategy: Literal["all_gather", "ring", "ulysses", "usp"] | None = None
+    strategy: ContextStrategy | None = None
     load_balance: bool | None = None
 
 
@@ -137,10 +147,6 @@ class PlanTable(_Table):
     context: ContextTable = ContextTable()
     vocab_tiling: _Positive = 1
     compiler: CompilerTable = CompilerTable()
-
-
-_TEXT, _TABLE = "text", "table"
-_TextOrTable = Discriminator(lambda value: _TABLE if isinstance(value, dict) else _TEXT)
 
 
 class JobDocument(_Table):
@@ -176,9 +182,11 @@ _EXPECTED: Mapping[str, str] = {
 _ALTERNATIVES: Mapping[str, str] = {
     **dict.fromkeys(("int", "float", "str"), "a number, or text in quotes"),
     _TEXT: "text in quotes, or a table",
-    _TABLE: "a table",
 }
 """What pydantic adds to the path of a value that may be of several types, and those types in words."""
+
+_TAGS = {*_ALTERNATIVES, _WORD, _NUMBER, _TABLE}
+"""All that pydantic adds to a path beside the keys of the file."""
 
 
 def job_document(tables: Mapping[str, object], *, where: Callable[[str], str]) -> JobDocument:
@@ -202,7 +210,7 @@ def job_document(tables: Mapping[str, object], *, where: Callable[[str], str]) -
 def _input_error(finding: ErrorDetails, where: Callable[[str], str]) -> InputError:
     """One of pydantic's findings, told as what, where, value, expected, fix."""
     path = [str(step) for step in finding["loc"]]
-    keys = [step for step in path if not step.isdigit() and step not in _ALTERNATIVES]
+    keys = [step for step in path if not step.isdigit() and step not in _TAGS]
     key, name = ".".join(keys), keys[-1]
     if finding["type"] == "extra_forbidden":
         known = _keys_of(keys[:-1])

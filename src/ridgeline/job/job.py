@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 Dtype: TypeAlias = Literal["f32", "bf16", "fp8", "int8"]
 Placement: TypeAlias = Literal["device", "offload", "remat"]
+AttentionProgram: TypeAlias = Literal["splash", "flash", "dot_product", "cudnn_flash_te", "autoselected"]
+ExpertProgram: TypeAlias = Literal["gmm", "ragged_dot", "dense"]
+ExpertDispatch: TypeAlias = Literal["dropless", "capacity"]
+ContextStrategy: TypeAlias = Literal["all_gather", "ring", "ulysses", "usp"]
 
 ICI_AXES = ("dp", "fsdp", "fsdp_transpose", "tp", "tp_sequence", "cp", "ep", "pp")
 """Logical mesh axes inside a slice.
@@ -121,16 +125,16 @@ class AttentionKernel:
     """How attention is computed; None leaves it to the program.
 
     Attributes:
-        kernel: `splash`, `flash`, `dot_product`, …
+        kernel: MaxText's `attention`: `splash`, `flash`, `dot_product`, `cudnn_flash_te`, `autoselected`.
         block_q: Queries of one tile.
         block_kv: Keys of one tile.
         max_logit: `none`, `estimate`, or a bound that replaces the running maximum.
     """
 
-    kernel: str | None = None
+    kernel: AttentionProgram | None = None
     block_q: int | None = None
     block_kv: int | None = None
-    max_logit: str | float | None = None
+    max_logit: Literal["none", "estimate"] | float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +148,9 @@ class ExpertKernel:
         shard_experts_on_fsdp: The fsdp axis splits the expert dimension instead of the embedding.
     """
 
-    dispatch: str | None = None
+    dispatch: ExpertDispatch | None = None
     capacity_factor: float | None = None
-    kernel: str | None = None
+    kernel: ExpertProgram | None = None
     shard_experts_on_fsdp: bool | None = None
 
 
@@ -159,7 +163,7 @@ class ContextParallelism:
         load_balance: The sequence is reordered so that causal work is equal.
     """
 
-    strategy: str | None = None
+    strategy: ContextStrategy | None = None
     load_balance: bool | None = None
 
 

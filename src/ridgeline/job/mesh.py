@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import isqrt, prod
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.errors import InputError, nearest
@@ -10,7 +10,7 @@ from ridgeline.job.job import BATCH_AXES, DCN_AXES, ICI_AXES, MESH_AXES
 from ridgeline.units import format_count, parse_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ridgeline.hardware.slice import Slice
 
@@ -56,18 +56,44 @@ def parse_pairs(text: str, *, where: str, example: str) -> dict[str, str]:
 
 
 def parse_mesh(degrees: Mapping[str, str | float], *, where: str) -> dict[str, int]:
-    """Degrees by axis, in the order of `MESH_AXES`; every axis known, every degree a whole number from 1, or `FREE`."""
-    for axis in degrees:
-        if axis not in MESH_AXES:
-            other = _OTHER_NAMES.get(axis.lower())
-            raise InputError(
-                "unknown mesh axis",
-                where=where,
-                value=axis,
-                expected=", ".join(MESH_AXES),
-                fix=f"did you mean {other}?" if other else nearest(axis, MESH_AXES) or "use one of those",
-            )
-    return {axis: _degree(degrees[axis], where=f"{where}: {axis}") for axis in MESH_AXES if axis in degrees}
+    """Degrees by axis, in the order of `MESH_AXES`; every axis known, every degree a whole number from 1, or `FREE`.
+
+    Upper and lower case are the same.
+    """
+    said: dict[str, str | float] = {}
+    for name, degree in degrees.items():
+        axis = _known_axis(name, where=where)
+        if axis in said:
+            fix = f"give {axis} once"
+            raise InputError(f"{axis} is given twice", where=where, value=name, expected="each axis once", fix=fix)
+        said[axis] = degree
+    return {axis: _degree(said[axis], where=f"{where}: {axis}") for axis in MESH_AXES if axis in said}
+
+
+def parse_placement(placement: Mapping[str, str], hardware: Slice, *, where: Callable[[str], str]) -> dict[str, str]:
+    """Physical axes by logical axis, e.g. `{"fsdp": "x y", "tp": "core"}`; every name known, on this slice.
+
+    Args:
+        placement: As written; several physical axes are separated by spaces or commas.
+        hardware: The slice whose axes they are.
+        where: From a logical axis to where its placement was written, for error messages.
+    """
+    physical = [axis.name for axis in (*hardware.axes, *([] if hardware.dcn is None else [hardware.dcn]))]
+    found: dict[str, str] = {}
+    for logical, text in placement.items():
+        axis = _known_axis(logical, where=where(logical))
+        names = text.replace(",", " ").split()
+        for name in names or [text]:
+            if name not in physical:
+                raise InputError(
+                    "unknown physical axis",
+                    where=where(logical),
+                    value=name,
+                    expected=f"axes of {hardware.name}: {', '.join(physical) or 'it has none'}",
+                    fix=nearest(name, physical) or f"use one of those, or leave {axis} to the planner",
+                )
+        found[axis] = " ".join(names)
+    return found
 
 
 def pinned_degrees(mesh: Mapping[str, int]) -> dict[str, int]:
@@ -102,6 +128,14 @@ def check_mesh(mesh: Mapping[str, int], hardware: Slice, *, where: str) -> None:
         free = FREE in named.values()
         if not named or product == available or (free and available % product == 0):
             continue
+        if axes is DCN_AXES and available == 1:
+            raise InputError(
+                f"{hardware.name} is only one slice",
+                where=where,
+                value=_written(named),
+                expected="no degree across slices",
+                fix=f"leave {', '.join(named)} out, or plan for {product}*{hardware.name}",
+            )
         rest = f"{next(iter(named))}={FREE}"
         raise InputError(
             f"mesh does not {'divide' if free else 'fill'} the {things}",
@@ -112,27 +146,82 @@ def check_mesh(mesh: Mapping[str, int], hardware: Slice, *, where: str) -> None:
         )
 
 
-def check_batch(global_batch: int, mesh: Mapping[str, int], *, gradient_accumulation: int, where: str) -> None:
-    """Refuses a batch that the pinned batch axes and micro-steps cannot share out evenly."""
+def check_batch(
+    global_batch: int, mesh: Mapping[str, int], *, gradient_accumulation: int, where: str, where_accumulation: str
+) -> None:
+    """Refuses a batch that the pinned batch axes cannot share out evenly, or micro-steps that cannot share the rest.
+
+    Args:
+        global_batch: Sequences per step.
+        mesh: Pinned degrees.
+        gradient_accumulation: Micro-steps per step.
+        where: Where the batch was written, for error messages.
+        where_accumulation: Where the micro-steps were written.
+    """
     splits = {axis: mesh[axis] for axis in BATCH_AXES if mesh.get(axis, FREE) != FREE}
-    ways = prod(splits.values()) * gradient_accumulation
-    if global_batch % ways:
-        micro_steps = f" × {gradient_accumulation} micro-steps" if gradient_accumulation > 1 else ""
-        nearby = sorted({max(global_batch // ways, 1) * ways, (global_batch // ways + 1) * ways})
+    ways = prod(splits.values())
+    rest, left_over = divmod(global_batch, ways)
+    if left_over:
+        nearby = sorted({max(rest, 1) * ways, (rest + 1) * ways})
         raise InputError(
             "batch is not divisible",
             where=where,
             value=global_batch,
-            expected=f"a multiple of {ways} sequences ({_written(splits)}{micro_steps})",
+            expected=f"a multiple of {ways} sequences ({_written(splits)})",
             fix=f"use {' or '.join(map(str, nearby))}, or lower a degree that splits the batch",
+        )
+    if rest % gradient_accumulation:
+        shared = f"{rest} sequences that {_written(splits)} leaves of" if splits else "sequences of"
+        raise InputError(
+            "micro-steps do not divide the batch",
+            where=where_accumulation,
+            value=gradient_accumulation,
+            expected=f"a divisor of the {shared} a batch of {global_batch}",
+            fix=f"use {' or '.join(map(str, _divisors_beside(gradient_accumulation, rest)))}",
         )
 
 
+def _divisors_beside(value: int, number: int) -> list[int]:
+    """The divisors of a number next to a value that is none.
+
+    >>> _divisors_beside(3, 256), _divisors_beside(7, 6)
+    ([2, 4], [6])
+    """
+    small = [divisor for divisor in range(1, isqrt(number) + 1) if number % divisor == 0]
+    divisors = sorted({*small, *(number // divisor for divisor in small)})
+    below = [divisor for divisor in divisors if divisor < value]
+    return below[-1:] + divisors[len(below) :][:1]
+
+
+def _known_axis(name: str, *, where: str) -> str:
+    """The mesh axis of that name, in upper or lower case."""
+    axis = name.strip().lower()
+    if axis in MESH_AXES:
+        return axis
+    other = _OTHER_NAMES.get(axis)
+    raise InputError(
+        "unknown mesh axis",
+        where=where,
+        value=name,
+        expected=", ".join(MESH_AXES),
+        fix=f"did you mean {other}?" if other else nearest(axis, MESH_AXES) or "use one of those",
+    )
+
+
 def _written(mesh: Mapping[str, int]) -> str:
-    return " ".join(f"{axis}={degree}" for axis, degree in mesh.items()) or "no batch axis"
+    return " ".join(f"{axis}={degree}" for axis, degree in mesh.items())
 
 
 def _degree(value: str | float, *, where: str) -> int:
-    if str(value).strip() == str(FREE):
+    text = str(value).strip()
+    if text == str(FREE):
         return FREE
+    if text.startswith("-"):
+        raise InputError(
+            "negative degree",
+            where=where,
+            value=value,
+            expected=f"a number of devices, or {FREE} for an axis that takes the rest",
+            fix=f"write {FREE}, or leave the axis out",
+        )
     return parse_whole(value, where=where, unit="devices")

@@ -5,14 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.hardware.figures import own_figures
-from ridgeline.job.job import AttentionKernel, Compiler, ContextParallelism, ExpertKernel
+from ridgeline.job.job import AttentionKernel, Compiler, ContextParallelism, ExpertKernel, Pipeline
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ridgeline.job.job import Job
 
 
-def notes(job: Job) -> tuple[str, ...]:
-    """One sentence for each setting that the estimate does not follow, or follows in an unexpected way."""
+def notes(job: Job, mesh: Mapping[str, int]) -> tuple[str, ...]:
+    """One sentence for each setting that the estimate does not follow, or follows in an unexpected way.
+
+    Args:
+        job: The question.
+        mesh: Degrees of the plan that answers it; axes that are not named are 1.
+    """
     plan, chip = job.plan, job.hardware.chip
     is_said = {
         "placement": bool(plan.placement),
@@ -22,6 +29,8 @@ def notes(job: Job) -> tuple[str, ...]:
         "compiler": plan.compiler != Compiler(),
     }
     found = [f"plan.{key} is kept in the job but not modelled yet." for key, said in is_said.items() if said]
+    if plan.pipeline != Pipeline() and all(mesh.get(axis, 1) == 1 for axis in ("pp", "dcn_pp")):
+        found.append("plan.pipeline settings have no effect without pp.")
     if own := own_figures(chip):
         found.append(f"{chip.name} with figures of the job file: {', '.join(own)}.")
     kind = plan.quantization and plan.quantization.kind

@@ -87,7 +87,7 @@ def train_json(answer: TrainAnswer) -> dict[str, Json]:
         "run": None if run is None else jsonable(run),
         "search": jsonable(answer.search),
         "mfu_convention": answer.mfu_convention,
-        "assumptions": [*answer.assumptions, *notes(answer.job)],
+        "assumptions": [*answer.assumptions, *notes(answer.job, answer.best.plan.mesh)],
         "derivations": derivations_json(answer.derivations),
     }
 
@@ -282,7 +282,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _assumptions(answer: TrainAnswer) -> Iterator[Cell]:
-    for note in notes(answer.job):
+    for note in notes(answer.job, answer.best.plan.mesh):
         yield Cell(text=note, tone="warn")
     for assumption in answer.assumptions:
         yield Cell(text=assumption, tone="dim")
