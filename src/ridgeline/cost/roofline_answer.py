@@ -130,6 +130,11 @@ class OperationRoofline:
         return max(self.traffic, key=lambda each: each.transfer_s, default=None)
 
     @property
+    def link(self) -> Traffic | None:
+        """The exchange of partial results; None on one chip."""
+        return next((each for each in self.traffic if each.resource == "link"), None)
+
+    @property
     def traffic_bytes(self) -> float:
         """Bytes of all memories together, links left out."""
         return sum(each.traffic_bytes for each in self.traffic if each.resource != "link")
