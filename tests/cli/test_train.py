@@ -89,6 +89,18 @@ def test_a_pinned_mesh_is_the_one_that_is_costed(train: Train) -> None:
     assert (plan["mesh"], plan["remat"]["policy"]) == ({"fsdp": 16, "tp": 4}, "full")
 
 
+def test_logits_computed_in_eight_chunks_are_an_eighth_as_large(train: Train) -> None:
+    pinned = (*QUESTION, "--mesh", "fsdp=64", "--remat", "full", "--json")
+    whole, chunked = (json.loads(train(*pinned, "--vocab-tiling", chunks)[1])["best"] for chunks in ("1", "8"))
+
+    assert (whole["plan"]["vocab_tiling"], chunked["plan"]["vocab_tiling"]) == (1, 8)
+    logits_bytes = [
+        next(tensor["bytes"] for tensor in best["memory"]["largest"] if tensor["name"] == "head/logits")
+        for best in (whole, chunked)
+    ]
+    assert logits_bytes[0] == 8 * logits_bytes[1]
+
+
 def test_a_saved_job_asks_the_same_question(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     train(*QUESTION, "--mesh", "fsdp=64", "--quantization", "int8", "--save", "job.toml")
@@ -235,6 +247,16 @@ def test_a_setting_that_is_not_modelled_is_said_to_be_so(train: Train, tmp_path:
                 value="100",
                 expected="a multiple of 64 sequences (fsdp=64)",
                 fix="use 64 or 128, or lower a degree that splits the batch",
+            ),
+        ),
+        (
+            with_flags(vocab_tiling="-2"),
+            refusal(
+                "negative number",
+                where="--vocab-tiling",
+                value="-2",
+                expected="a number of chunks",
+                fix="write e.g. 256, 4Mi or 15T",
             ),
         ),
         (

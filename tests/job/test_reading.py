@@ -268,11 +268,11 @@ def test_a_job_without_such_settings_has_no_notes(write: Callable[[str], str]) -
         (
             "seq_len = 8192",
             "seq_len = 8192\n[plan]\nvocab_tiling = 0",
-            "wrong value of vocab_tiling",
+            "number too small",
             "plan.vocab_tiling",
             "0",
-            "a number greater than 0",
-            "change vocab_tiling to a number greater than 0",
+            "a whole number of chunks, at least 1",
+            "write 1",
         ),
         (
             "seq_len = 8192",

@@ -38,6 +38,7 @@ _MOST_SEQUENCES = 1e9
 _MOST_TOKENS_OF_A_SEQUENCE = 1e9
 _MOST_TOKENS_OF_A_RUN = 1e18
 _MOST_MICRO_STEPS = 1e6
+_MOST_CHUNKS_OF_LOGITS = 1e6
 
 
 def assembled(document: JobDocument, origin: Origin, *, folder: str) -> Job:
@@ -153,7 +154,9 @@ def _plan(table: PlanTable, hardware: Slice, origin: Origin) -> PlanRequest:
         quantization=_quantization(table, origin),
         remat=_remat(table, origin),
         optimizer=_optimizer(table, dtypes.weights, origin),
-        vocab_tiling=table.vocab_tiling,
+        vocab_tiling=parse_whole(
+            table.vocab_tiling, where=origin.of("plan.vocab_tiling"), unit="chunks", most=_MOST_CHUNKS_OF_LOGITS
+        ),
         moe_imbalance=moe.imbalance,
         placement=parse_placement(table.placement, hardware, where=lambda axis: origin.of(f"plan.placement.{axis}")),
         attention=AttentionKernel(**attention.model_dump()),

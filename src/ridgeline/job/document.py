@@ -145,7 +145,7 @@ class PlanTable(_Table):
     attention: AttentionTable = AttentionTable()
     moe: MoeTable = MoeTable()
     context: ContextTable = ContextTable()
-    vocab_tiling: _Positive = 1
+    vocab_tiling: _Quantity = 1
     compiler: CompilerTable = CompilerTable()
 
 

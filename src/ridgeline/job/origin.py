@@ -23,6 +23,7 @@ class Arguments(TypedDict, total=False):
     gradient_accumulation: int | str | None
     remat: Mapping[str, str] | str | None
     quantization: Mapping[str, str] | str | None
+    vocab_tiling: int | str | None
     weights_dtype: str | None
     compute_dtype: str | None
     gradients_dtype: str | None
@@ -41,6 +42,7 @@ KEYS: Final[Mapping[str, str]] = {
     "gradient_accumulation": "plan.gradient_accumulation",
     "remat": "plan.remat",
     "quantization": "plan.quantization",
+    "vocab_tiling": "plan.vocab_tiling",
     "weights_dtype": "plan.dtypes.weights",
     "compute_dtype": "plan.dtypes.compute",
     "gradients_dtype": "plan.dtypes.gradients",
