@@ -200,6 +200,11 @@ class TrainingLaws:
                 return " or ".join(both)
 
     @property
+    def usual_tensor_degrees(self) -> tuple[int, ...]:
+        """Ways of tensor parallelism that practice takes, whatever is given."""
+        return laws_batch.USUAL_TENSOR_DEGREES
+
+    @property
     def layout(self) -> str:
         """What to do, in words: the simplest scheme that is bound by arithmetic, or else the one that comes closest."""
         inside = "data parallel"

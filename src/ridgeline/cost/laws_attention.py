@@ -154,6 +154,10 @@ class AttentionLaws:
         """A quantity in its base unit; the error of one that is not known says what is missing."""
         return self.known[quantity]
 
+    def __contains__(self, quantity: str) -> bool:
+        """Whether a quantity is known."""
+        return quantity in self.known
+
     @property
     def prefill_bound(self) -> Literal["compute", "memory"]:
         """What prefill waits for."""

@@ -18,6 +18,9 @@ from math import floor, inf, log2, sqrt
 
 from ridgeline.cost.roofline import ridge_flops_per_byte
 
+USUAL_TENSOR_DEGREES = (8, 16)
+"""Ways of tensor parallelism that practice takes. Source: Scaling Book, ch. 5, summary: F/α of usual widths."""
+
 _ROUNDING = 1e-9
 """Relative; a discriminant of zero must not turn negative by rounding."""
 

@@ -209,6 +209,10 @@ class ServingMemory:
         """A quantity in its base unit; the error of one that is not known says what is missing."""
         return self.known[quantity]
 
+    def __contains__(self, quantity: str) -> bool:
+        """Whether a quantity is known."""
+        return quantity in self.known
+
     @property
     def mlp_cache_scaling(self) -> str:
         """How the ratio of MLP to cache goes with the model and the sequence, S tokens long."""

@@ -113,6 +113,16 @@ class TransformerCount:
         return _together(self.roles["attention"], self.roles["mlp"], self.roles["mixer"])
 
     @property
+    def whole(self) -> RoleCount:
+        """All matrices and tables, 6 FLOPs for each parameter that meets a token, the scores left out."""
+        return RoleCount(
+            parameters=self.parameters,
+            active_parameters=self.active_parameters,
+            forward_flops=self.num_tokens * self.forward_flops_per_token,
+            training_flops=self.num_tokens * self.training_flops_per_token,
+        )
+
+    @property
     def attention_share(self) -> float:
         """Attention's parameters over all of the matrices' and tables'."""
         return self.roles["attention"].parameters / self.parameters
