@@ -118,6 +118,7 @@ class CollectiveAnswer:
         approximate_bandwidth_s: By the book's formula, (N − 1)/N of rings taken as 1.
         approximate_s: The larger of that and the floor.
         regime: Which of bandwidth and latency sets the approximate time.
+        is_latency_bound: Whether latency does.
         bound: The kind of wire that sets it, or `latency`; `nothing` on a single device.
         hop_threshold_bytes: Per hop, below which a hop takes its least time.
         threshold_bytes: V at which the latency regime ends.
@@ -148,6 +149,7 @@ class CollectiveAnswer:
     approximate_bandwidth_s: float
     approximate_s: float
     regime: Regime
+    is_latency_bound: bool
     bound: Bound
     hop_threshold_bytes: float
     threshold_bytes: float

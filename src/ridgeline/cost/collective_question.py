@@ -102,6 +102,7 @@ def collective(
         approximate_bandwidth_s=demand.approximate_s,
         approximate_s=_at_least(demand.latency_s, demand.approximate_s),
         regime=demand.regime,
+        is_latency_bound=demand.regime == "latency",
         bound=_bound(demand),
         hop_threshold_bytes=demand.hop_threshold().value,
         threshold_bytes=demand.threshold().value,
