@@ -7,7 +7,7 @@ chips that share it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isnan, nan
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,6 @@ from ridgeline.cost.roofline import (
     transfer_s,
 )
 from ridgeline.cost.roofline_answer import CriticalSize, OperationRoofline, SweptSize, Traffic
-from ridgeline.errors import InputError
 from ridgeline.job.operation import ElementBytes
 
 if TYPE_CHECKING:
@@ -53,9 +52,7 @@ def operation_roofline(question: OperationQuestion) -> OperationRoofline:
         InputError: The contraction cannot be split as asked.
     """
     peak = peak_of(question.rates)
-    exchange = None if question.split is None else _exchange(question, question.split)
-    num_chips = 1 if exchange is None else exchange.num_chips
-    sizes = _local_sizes(question, num_chips)
+    sizes = _local_sizes(question)
     flops = flops_of(question.kind, sizes)
     few_rows = small_batch_intensity_of(question.kind, sizes, question.element_bytes)
     arithmetic = derive(compute_s, flops=flops.value, C_flops_per_s=peak.value)
@@ -64,14 +61,14 @@ def operation_roofline(question: OperationQuestion) -> OperationRoofline:
         for memory in dict.fromkeys((question.weights_from, question.activations_from))
         if (each := _memory(question, memory, sizes, flops=flops.value, peak_flops_per_s=peak.value)) is not None
     ]
-    if exchange is not None:
-        traffic.append(_link(question, exchange, flops=flops.value, peak_flops_per_s=peak.value))
+    if question.split is not None:
+        traffic.append(_link(question, question.split, flops=flops.value, peak_flops_per_s=peak.value))
     times_s = {"T_math": arithmetic.value} | {_time_of(each): each.transfer_s for each in traffic}
     known_s = {name: time_s for name, time_s in times_s.items() if not isnan(time_s)}
     least, most = derive(overlapped_s, **known_s), derive(summed_s, **times_s)
     return OperationRoofline(
         question=question,
-        num_chips=num_chips,
+        num_chips=1 if question.split is None else question.split.num_chips,
         flops=flops.value,
         exact_flops=exact_flops_of(question.kind, sizes).value,
         read_bytes=_moved(question, sizes, outputs=False),
@@ -170,59 +167,35 @@ def _elements_in(question: OperationQuestion, memory: Memory) -> ElementBytes:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Exchange:
-    """How chips that share a contraction sum their partial results.
-
-    Attributes:
-        num_chips: That share it.
-        answer: The collective over their devices.
-    """
-
-    num_chips: int
-    answer: CollectiveAnswer
+def _local_sizes(question: OperationQuestion) -> Mapping[str, float]:
+    """The sizes that one chip computes: its share of the contraction."""
+    if question.split is None:
+        return question.sizes
+    return {**question.sizes, "D": question.sizes["D"] / question.split.num_chips}
 
 
-def _exchange(question: OperationQuestion, split: Split) -> _Exchange:
+def _exchange(question: OperationQuestion, split: Split) -> CollectiveAnswer:
     """The sum of partial results; devices of one chip that do not share the contraction split the output."""
     sizes, hardware = question.sizes, split.hardware
-    shared = 1 if hardware is None or "core" in str(split.axes) else hardware.chip.devices_per_chip
-    devices_per_chip = 1 if hardware is None else hardware.chip.devices_per_chip
+    shares_chip = hardware is None or any(axis.name == "core" for axis in split.axes)
+    outputs = 1 if hardware is None or shares_chip else hardware.chip.devices_per_chip
     stated: Wires = {}
     if split.link_bytes_per_s is not None:
         stated["link_bytes_per_s"] = split.link_bytes_per_s
-    if split.axes == 2:
-        stated["wiring"] = "line"
-    answer = collective(
+    if hardware is None and split.num_chips == 2:
+        stated["wiring"] = "line"  # two chips have one link, not a ring of two
+    return collective(
         "reduce_scatter" if split.scatter else "all_reduce",
-        size_bytes=question.element_bytes.outputs * sizes["B"] * sizes["F"] / shared,
+        size_bytes=question.element_bytes.outputs * sizes["B"] * sizes["F"] / outputs,
         axes=split.axes,
         hardware=hardware,
         **stated,
     )
-    return _Exchange(num_chips=round(answer.num_devices * shared / devices_per_chip), answer=answer)
 
 
-def _local_sizes(question: OperationQuestion, num_chips: int) -> Mapping[str, float]:
-    """The sizes that one chip computes: its share of the contraction."""
-    if num_chips == 1:
-        return question.sizes
-    width = question.sizes["D"]
-    if width % num_chips:
-        padded = -(-width // num_chips) * num_chips
-        raise InputError(
-            "the contraction does not divide",
-            where="D",
-            value=f"{width:.0f}",
-            expected=f"a multiple of {num_chips}, the chips that share it",
-            fix=f"pad D to {padded:.0f}",
-        )
-    return {**question.sizes, "D": width / num_chips}
-
-
-def _link(question: OperationQuestion, exchange: _Exchange, *, flops: float, peak_flops_per_s: float) -> Traffic:
+def _link(question: OperationQuestion, split: Split, *, flops: float, peak_flops_per_s: float) -> Traffic:
     """The exchange, on the kind of wire that sets its pace, in bytes over the busiest link."""
-    answer = exchange.answer
+    answer = _exchange(question, split)
     stage = max(answer.stages, key=lambda stage: stage.bandwidth_s)
     link_bytes = stage.bandwidth_s * stage.bytes_per_s
     intensity = derive(intensity_flops_per_byte, flops=flops, traffic_bytes=link_bytes)
@@ -230,7 +203,7 @@ def _link(question: OperationQuestion, exchange: _Exchange, *, flops: float, pea
     exact, rule = (
         derive(
             critical_contraction_size,
-            N=exchange.num_chips,
+            N=split.num_chips,
             B=question.sizes["B"],
             F=question.sizes["F"],
             exchange_s=exchange_s,

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ridgeline.hardware.slice import Slice
+    from ridgeline.job.transfer import Axis
 
 OperationKind: TypeAlias = Literal[
     "matmul", "batched_matmul", "expert_matmul", "attention", "elementwise", "embedding", "dot", "work"
@@ -85,13 +86,15 @@ class Split:
     """A contraction split over chips, which then sum their partial results.
 
     Attributes:
-        axes: The axes of the slice that share the contraction; a number of chips where there is no slice.
+        num_chips: That share it.
+        axes: Of the slice, over which they lie; of a size each where there is no slice.
         hardware: The slice; None where the rate of a link is given.
         link_bytes_per_s: Of one link, one way, in place of the catalogue's; None for that.
         scatter: Whether each chip keeps only its share of the sum (a reduce-scatter).
     """
 
-    axes: str | int
+    num_chips: int
+    axes: tuple[Axis, ...]
     hardware: Slice | None
     link_bytes_per_s: float | None = None
     scatter: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import prod
 from typing import TYPE_CHECKING, Final, get_args
 
 from ridgeline.errors import InputError, nearest
@@ -18,10 +19,11 @@ from ridgeline.job.rates_reading import (
     read_memory,
     read_rates,
 )
+from ridgeline.job.transfer import Axis, read_axes, size_on, stated_size
 from ridgeline.units import parse_bytes, parse_bytes_per_s, parse_count, parse_flops, parse_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ridgeline.hardware.chip import Chip
     from ridgeline.hardware.slice import Slice
@@ -114,16 +116,20 @@ def read_operation(kind: str, said: Said) -> OperationQuestion:
     chip, hardware = read_machine(said)
     weights_from, activations_from = read_memory(said, "weights_from"), read_memory(said, "activations_from")
     rates, note = read_rates(said, chip, memories=[weights_from, activations_from], unit=_unit(operation, said))
-    sweep = _sweep(operation, said)
+    sweep, split = _sweep(operation, said), _split(said, chip, hardware)
+    sizes = _sizes(operation, said, sweep)
+    if split is not None:
+        widths = sweep.sizes if sweep is not None and sweep.letter == "D" else [sizes["D"]]
+        _check_split(said, widths, split.num_chips)
     return OperationQuestion(
         kind=operation,
         machine=_machine(chip, hardware),
-        sizes=_sizes(operation, said, sweep),
+        sizes=sizes,
         element_bytes=read_element_bytes(said),
         rates=rates,
         weights_from=weights_from,
         activations_from=activations_from,
-        split=_split(said, chip, hardware),
+        split=split,
         sweep=sweep,
         notes=(note,) if note else (),
     )
@@ -214,19 +220,41 @@ def _split(said: Said, chip: Chip | None, hardware: Slice | None) -> Split | Non
             if said.arguments.get(name):
                 raise said.refuse("nothing is split", name, expected=f"{said.written('axis')} too", fix="leave it out")
         return None
-    axes: str | int = str(said.arguments.get("axis") or "")
-    if said.has("chips"):
-        axes = parse_whole(said.arguments["chips"] or "", where=said.written("chips"), least=2)
-        if hardware is not None or said.has("axis"):
-            raise said.refuse(
-                "chips are counted where no axis is named", "chips", expected="one of the two", fix="name an axis"
-            )
+    if said.has("chips") and (hardware is not None or said.has("axis")):
+        raise said.refuse(
+            "chips are counted where no axis is named", "chips", expected="one of the two", fix="name an axis"
+        )
+    named = "axis" if said.has("axis") else "chips"
+    axes, where = read_axes(str(said.arguments[named]), where=said.written(named)), said.written(named)
+    sizes = [
+        stated_size(axis, where=where) if hardware is None else size_on(hardware, axis, where=where) for axis in axes
+    ]
     return Split(
+        num_chips=_chips_of(prod(sizes), axes, hardware),
         axes=axes,
         hardware=hardware,
         link_bytes_per_s=_link_rate(said, None if hardware is not None else chip, needed=hardware is None),
         scatter=bool(said.arguments.get("scatter")),
     )
+
+
+def _chips_of(num_devices: int, axes: Sequence[Axis], hardware: Slice | None) -> int:
+    """Chips that share the contraction; devices of one chip share it only where its own axis is named."""
+    if hardware is None or all(axis.name != "core" for axis in axes):
+        return num_devices
+    return num_devices // hardware.chip.devices_per_chip
+
+
+def _check_split(said: Said, widths: Sequence[float], num_chips: int) -> None:
+    """Refuses a contraction, swept or not, that the chips cannot share evenly."""
+    for width in widths:
+        if width % num_chips:
+            raise said.refuse(
+                f"{width:.0f} does not divide over {num_chips} chips",
+                "D",
+                expected="chips that share the contraction evenly",
+                fix=f"pad D to {-(-width // num_chips) * num_chips:.0f}",
+            )
 
 
 def _link_rate(said: Said, chip: Chip | None, *, needed: bool) -> float | None:

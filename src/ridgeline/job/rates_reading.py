@@ -37,7 +37,7 @@ BYTES_OF_ELEMENT: Mapping[str, float] = {
 }
 """By dtype."""
 
-FIGURES: tuple[Literal["catalog", "scaling_book"], ...] = ("catalog", "scaling_book")
+FIGURES: tuple[Literal["catalog", "scaling-book"], ...] = ("catalog", "scaling-book")
 """Whose figures a chip has: the vendor's, or those that the book How To Scale Your Model uses."""
 
 RATES = ("on", "figures", "peak", "sparsity", "hbm_bandwidth", "vmem_bandwidth", "vmem_over_hbm", "host_bandwidth")
@@ -52,7 +52,7 @@ class RateArguments(TypedDict, total=False):
 
     Keys:
         on: A chip or a slice.
-        figures: Whose: `catalog`, or `scaling_book` for those that the book uses.
+        figures: Whose: `catalog`, or `scaling-book` for those that the book uses.
         peak: FLOPs a second of one chip, in place of the catalogue's.
         sparsity: What the peak is to be divided by, where it counts structured sparsity.
         hbm_bandwidth: Bytes a second of one chip's memory.
@@ -100,7 +100,7 @@ _MOST_BYTES_OF_ELEMENT = 16.0
 
 def read_machine(said: Said) -> tuple[Chip | None, Slice | None]:
     """The chip that was named, and the slice if it was one."""
-    by_the_book = said.choice("figures", FIGURES, "catalog") == "scaling_book"
+    by_the_book = said.choice("figures", FIGURES, "catalog") == "scaling-book"
     name = said.arguments.get("on")
     if name is None:
         return None, None

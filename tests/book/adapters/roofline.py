@@ -340,7 +340,7 @@ def machine(inputs: Inputs, memory: str = "hbm", *, suffix: str = "") -> dict[st
     else:
         given.update(chosen(inputs, **{f"{memory}_bandwidth": rates}))
     if "on" in given:
-        given.update(figures="scaling_book")
+        given.update(figures="scaling-book")
     elif "peak" not in given or not among(inputs, rates):
         given.update(on=CHIP)
     return given
