@@ -23,6 +23,7 @@ from ridgeline.cost.columns import (
     tokens_per_microbatch,
     weight_shards,
 )
+from ridgeline.cost.laws_memory import gradient_bytes, optimizer_bytes, saved_bytes, weight_bytes
 from ridgeline.cost.layer import gathered_bytes, named_activations
 from ridgeline.cost.training import embed_dim, layers_of_stage, local_elements, step_weights
 from ridgeline.cost.work import Number, larger, smaller
@@ -72,9 +73,9 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
     rows = tokens_per_microbatch(setting, columns)
     elements = local_elements(setting, columns)
     optimizer = setting.optimizer
-    moments = elements * (BYTES_OF[optimizer.mu_dtype] + BYTES_OF[optimizer.nu_dtype])
+    moments = optimizer_bytes(P=elements, b_mu=BYTES_OF[optimizer.mu_dtype], b_nu=BYTES_OF[optimizer.nu_dtype])
     on_device = 1.0 if optimizer.state == "device" else 0.0
-    gradient_bytes = elements * BYTES_OF[setting.dtypes.gradients]
+    gradients = gradient_bytes(P=elements, b_g=BYTES_OF[setting.dtypes.gradients])
     (layer_set, ahead), head_set = (
         _layer_working_bytes(setting, columns, rows),
         _head_working_bytes(setting, columns, rows),
@@ -82,10 +83,10 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
     saved, offloaded = _kept_bytes(setting, columns, rows)
     needed = MemoryColumns(
         parts={
-            "parameters": elements * BYTES_OF[setting.dtypes.weights],
+            "parameters": weight_bytes(P=elements, b_w=BYTES_OF[setting.dtypes.weights]),
             "optimizer": moments * on_device,
-            "gradients": gradient_bytes,
-            "gradient_accumulator": gradient_bytes * smaller(columns.accumulation - 1.0, 1.0),
+            "gradients": gradients,
+            "gradient_accumulator": gradients * smaller(columns.accumulation - 1.0, 1.0),
             "saved_activations": saved,
             "layer_working_set": layer_set,
             "head_working_set": larger(head_set - layer_set, 0.0),
@@ -122,9 +123,12 @@ def _kept_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) ->
         on_device = on_device + columns.saved["*"] * _unnamed_elements(layer)
         device = device + on_device * layer.count
         host = host + on_host * layer.count
-    in_flight = rows * microbatches_in_flight(setting, columns) * layers_of_stage(setting, columns)
-    factor = in_flight * setting.activation_bytes / columns.tensor
-    return device * factor, host * factor
+    in_flight = rows * microbatches_in_flight(setting, columns)
+    stage, b_a = layers_of_stage(setting, columns) / columns.tensor, setting.activation_bytes
+    return (
+        saved_bytes(batch_tokens=in_flight, L=stage, saved_width=device, b_a=b_a),
+        saved_bytes(batch_tokens=in_flight, L=stage, saved_width=host, b_a=b_a),
+    )
 
 
 def _unnamed_elements(layer: Layer) -> float:
@@ -211,7 +215,8 @@ def _kept_tensors(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tu
 def _weights_and_moments(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tuple[str, Number]]:
     """Each weight with its optimizer state, stacked over its layers."""
     share, optimizer = layers_of_stage(setting, columns), setting.optimizer
-    each = BYTES_OF[setting.dtypes.weights] + BYTES_OF[optimizer.mu_dtype] + BYTES_OF[optimizer.nu_dtype]
+    b_w, b_mu, b_nu = (BYTES_OF[dtype] for dtype in (setting.dtypes.weights, optimizer.mu_dtype, optimizer.nu_dtype))
     for tensor, count, outside in step_weights(setting.tree):
         elements = tensor.size * count * (1.0 if outside else share) / weight_shards(tensor, columns)
-        yield f"{tensor.name} (weight and moments)", elements * each
+        kept_bytes = weight_bytes(P=elements, b_w=b_w) + optimizer_bytes(P=elements, b_mu=b_mu, b_nu=b_nu)
+        yield f"{tensor.name} (weight and moments)", kept_bytes

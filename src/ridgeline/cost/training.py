@@ -15,6 +15,7 @@ import numpy as np
 
 from ridgeline.cost.collectives import gather, permute, reduce
 from ridgeline.cost.columns import TENSOR_AXES, PlanColumns, TrainingSetting, tokens_per_microbatch, weight_shards
+from ridgeline.cost.laws_memory import gradient_bytes, optimizer_bytes, weight_bytes
 from ridgeline.cost.layer import gathered_bytes, host_part, layer_cost
 from ridgeline.cost.operation import operation_cost, transfer_part
 from ridgeline.cost.work import Number, Part, Work, in_sequence, larger, overlapped, scaled
@@ -200,9 +201,9 @@ def _pipeline(setting: TrainingSetting, columns: PlanColumns, rows: Number, *, l
 def _optimizer(setting: TrainingSetting, columns: PlanColumns) -> Part:
     """AdamW: reads weight, both moments and gradient, writes weight and moments; all of it memory traffic."""
     optimizer, elements = setting.optimizer, local_elements(setting, columns)
-    moments = 2 * (BYTES_OF[optimizer.mu_dtype] + BYTES_OF[optimizer.nu_dtype])
-    per_element = 2 * BYTES_OF[setting.dtypes.weights] + BYTES_OF[setting.dtypes.gradients] + moments
-    traffic = elements * per_element
+    moments = 2 * optimizer_bytes(P=elements, b_mu=BYTES_OF[optimizer.mu_dtype], b_nu=BYTES_OF[optimizer.nu_dtype])
+    weights = 2 * weight_bytes(P=elements, b_w=BYTES_OF[setting.dtypes.weights])
+    traffic = weights + gradient_bytes(P=elements, b_g=BYTES_OF[setting.dtypes.gradients]) + moments
     update = Part(
         name="update",
         phase="optimizer",
@@ -210,5 +211,5 @@ def _optimizer(setting: TrainingSetting, columns: PlanColumns) -> Part:
         expected_s=traffic / (setting.hbm_bytes_per_s * setting.efficiency.hbm),
         work=Work(amounts={"hbm": traffic}),
     )
-    on_host = elements * moments if optimizer.state == "host" else elements * 0.0
+    on_host = moments if optimizer.state == "host" else moments * 0.0
     return in_sequence("optimizer", "optimizer", [update, host_part("state/transfer", "optimizer", on_host, setting)])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from ridgeline.cost.laws_run import chip_s, num_steps, run_s, run_usd
 from ridgeline.cost.memory import training_memory
 from ridgeline.cost.training import training_step
 from ridgeline.errors import InfeasibleError, InputError
@@ -25,7 +26,7 @@ from ridgeline.search.choice import (
     slower_because,
     unfit_families,
 )
-from ridgeline.search.estimate import MFU_CONVENTION, TIGHT, estimate_row
+from ridgeline.search.estimate import MFU_CONVENTION, TIGHT, estimate_row, mfu_peak_flops_per_s, step_flops
 from ridgeline.search.explain import explain_plan, explain_run
 from ridgeline.search.meshes import legal_meshes, limits_of
 from ridgeline.search.plans import PlanTable, plan_table
@@ -99,7 +100,7 @@ def train(job: Job, *, progress: Progress | None = None) -> TrainAnswer:
     best_row = simplest_of_the_fastest(table, costs, fits, tie_fraction=setting.efficiency.spread / 2)
     best = estimate_row(job, setting, table, best_row)
     alternatives = [estimate_row(job, setting, table, row) for row in rivals(table, costs, fits, best_row)]
-    run = _run(job, setting.global_batch, best)
+    run = _run(job, setting, best)
     return TrainAnswer(
         job=job,
         global_batch=setting.global_batch,
@@ -239,19 +240,24 @@ def _rejected(searched: _Searched) -> tuple[Rejected, ...]:
     )
 
 
-def _run(job: Job, global_batch: int, best: PlanEstimate) -> RunEstimate | None:
+def _run(job: Job, setting: TrainingSetting, best: PlanEstimate) -> RunEstimate | None:
     """Duration and price of the whole run, if its length is given."""
     if job.workload.tokens is None:
         return None
-    steps = job.workload.tokens / (global_batch * job.workload.seq_len)
-    duration_s = steps * best.step.expected_s
-    chip_hours = duration_s / HOUR_S * job.hardware.num_chips
+    steps = num_steps(run_tokens=job.workload.tokens, batch_tokens=setting.global_batch * setting.seq_len)
+    duration_s = run_s(
+        run_flops=steps * step_flops(setting),
+        num_chips=job.hardware.num_chips,
+        C_flops_per_s=mfu_peak_flops_per_s(setting),
+        mfu=best.mfu,
+    )
+    spent_s = float(chip_s(num_chips=job.hardware.num_chips, run_s=duration_s))
     price = next(iter(job.hardware.chip.prices), None)
     return RunEstimate(
         steps=steps,
-        duration_s=duration_s,
-        chip_hours=chip_hours,
-        cost_usd=None if price is None else chip_hours * price.usd_per_chip_hour,
+        duration_s=float(duration_s),
+        chip_hours=spent_s / HOUR_S,
+        cost_usd=None if price is None else run_usd(chip_s=spent_s, usd_per_chip_hour=price.usd_per_chip_hour),
         price_source="" if price is None else _price_source(price),
     )
 
