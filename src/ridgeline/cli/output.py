@@ -28,6 +28,11 @@ def print_json(answer: Mapping[str, object]) -> None:
     _write(json.dumps(jsonable(answer), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def print_text(text: str) -> None:
+    """Prints a text that is an answer as it stands, such as a program."""
+    _write(text)
+
+
 def complain(message: str) -> None:
     """Says on standard error what is wrong; where that cannot be written either, the exit code says it."""
     try:

@@ -92,7 +92,7 @@ def machine_on(hardware: Slice, mesh: Mapping[str, int], dtype: str, rates: Stat
         placement={axis: describe(pieces) for axis, pieces in placed.items()},
         peak_flops_per_s=rates.get("peak_flops_per_s", peaks.get(dtype, peaks["bf16"]) / chip.devices_per_chip),
         hbm_bytes_per_s=rates.get("hbm_bytes_per_s", chip.hbm_bytes_per_s / chip.devices_per_chip),
-        link_bytes_per_s=_link_rate_bytes_per_s(rates, default=link_rate_bytes_per_s(hardware)),
+        link_bytes_per_s=_link_rate_bytes_per_s(rates, published_bytes_per_s=link_rate_bytes_per_s(hardware)),
         network_bytes_per_s=chip.network_bytes_per_s,
         stages={
             group: stages_of(
@@ -111,7 +111,7 @@ def machine_of_rates(mesh: Mapping[str, float], rates: StatedRates) -> MeshMachi
     lanes = {
         axis: Lane(size=size, wiring=wiring, hop_s=rates.get("hop_s", 0.0)) for axis, size in mesh.items() if size != 1
     }
-    link_bytes_per_s = _link_rate_bytes_per_s(rates, default=nan)
+    link_bytes_per_s = _link_rate_bytes_per_s(rates, published_bytes_per_s=nan)
     groups = {group: [lanes[axis] for axis in mesh if axis in group and axis in lanes] for group in _groups(mesh)}
     return MeshMachine(
         mesh=dict(mesh),
@@ -146,16 +146,16 @@ def _physical_axes(hardware: Slice, rates: StatedRates) -> Iterator[PhysicalAxis
     """The wiring inside a slice and across slices, with what the question states of its links."""
     for axis in hardware.axes if hardware.dcn is None else (*hardware.axes, hardware.dcn):
         if axis.name in TORUS_AXES:
-            rate_bytes_per_s = _link_rate_bytes_per_s(rates, default=axis.bytes_per_s)
+            rate_bytes_per_s = _link_rate_bytes_per_s(rates, published_bytes_per_s=axis.bytes_per_s)
             yield replace(axis, bytes_per_s=rate_bytes_per_s, latency_s=rates.get("hop_s", axis.latency_s))
         else:
             yield axis
 
 
-def _link_rate_bytes_per_s(rates: StatedRates, *, default: float) -> float:
+def _link_rate_bytes_per_s(rates: StatedRates, *, published_bytes_per_s: float) -> float:
     if "axis_bytes_per_s" in rates:
         return rates["axis_bytes_per_s"] / 2
-    return rates.get("link_bytes_per_s", default)
+    return rates.get("link_bytes_per_s", published_bytes_per_s)
 
 
 def _mismatch(mesh: Mapping[str, int], hardware: Slice, where: str) -> InputError:

@@ -125,8 +125,8 @@ def winner_changes(
     changes: list[Threshold] = []
     for dim in strategies[0].product.dims if len(strategies) > 1 else ():
 
-        def winners(column: NDArray[np.float64], dim: str = dim) -> NDArray[np.int64]:
-            return _fastest(strategies, setting, {**sizes, dim: column})
+        def winners(size: NDArray[np.float64], dim: str = dim) -> NDArray[np.int64]:
+            return _fastest(strategies, setting, {**sizes, dim: size})
 
         found = winners(_SIZES)
         for index in np.flatnonzero(found[1:] != found[:-1]):
@@ -138,8 +138,8 @@ def winner_changes(
 def compute_bound_from(strategy: Strategy, setting: Setting, sizes: Mapping[str, float]) -> dict[str, float]:
     """By dimension, the size from which a strategy waits for arithmetic; infinite where it never does."""
 
-    def is_compute_bound(dim: str, column: NDArray[np.float64]) -> NDArray[np.bool_]:
-        at = {**sizes, dim: column}
+    def is_compute_bound(dim: str, size: NDArray[np.float64]) -> NDArray[np.bool_]:
+        at = {**sizes, dim: size}
         others = larger(traffic_s(strategy, setting, at), communication_s(strategy.collectives, setting, at))
         return np.asarray(math_s(strategy, setting, at) >= others)
 
@@ -153,7 +153,7 @@ def compute_bound_from(strategy: Strategy, setting: Setting, sizes: Mapping[str,
         else:
             last = int(np.flatnonzero(~bound)[-1])
             edges = float(_SIZES[last]), float(_SIZES[last + 1])
-            found[dim] = _boundary(lambda column, dim=dim: is_compute_bound(dim, column), *edges)
+            found[dim] = _boundary(lambda size, dim=dim: is_compute_bound(dim, size), *edges)
     return found
 
 
@@ -163,13 +163,13 @@ def _fastest(strategies: Sequence[Strategy], setting: Setting, sizes: Mapping[st
     return np.argmax(times_s <= times_s.min(axis=0) * (1 + _SAME), axis=0)
 
 
-def _boundary(sides: Callable[[NDArray[np.float64]], NDArray[np.generic]], low: float, high: float) -> float:
-    """Where the answer at `low` ends, by halving."""
-    first = sides(np.array([low]))[0]
+def _boundary(sides: Callable[[NDArray[np.float64]], NDArray[np.generic]], low_size: float, high_size: float) -> float:
+    """Where the answer at the lower size ends, by halving."""
+    first = sides(np.array([low_size]))[0]
     for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        if sides(np.array([middle]))[0] == first:
-            low = middle
+        middle_size = (low_size + high_size) / 2
+        if sides(np.array([middle_size]))[0] == first:
+            low_size = middle_size
         else:
-            high = middle
-    return high
+            high_size = middle_size
+    return high_size

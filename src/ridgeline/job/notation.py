@@ -70,6 +70,37 @@ def read_notation(text: str, *, mesh: Collection[str] | None, where: str) -> Que
             reader.refuse(left.end, expected="`@ array`, `-> array`, or the end")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutCheck:
+    """Whether arrays can lie as they are written.
+
+    Attributes:
+        is_legal: Whether some device could hold its part.
+        reason: Why not; "" if they can.
+    """
+
+    is_legal: bool
+    reason: str
+
+
+def check_layout(notation: str, *, mesh: str | Mapping[str, int] | None = None) -> LayoutCheck:
+    """Whether arrays can lie as a notation says, and if not, why.
+
+    >>> check_layout("A[I_X,J_X]")
+    LayoutCheck(is_legal=False, reason='mesh axis X is used twice in A')
+
+    Args:
+        notation: One array, a change of layout, or a product.
+        mesh: The mesh; any axis is one if it is not said.
+    """
+    axes = None if mesh is None else read_mesh(mesh, where="mesh")
+    try:
+        read_notation(notation, mesh=axes, where="notation")
+    except InputError as error:
+        return LayoutCheck(is_legal=False, reason=error.what)
+    return LayoutCheck(is_legal=True, reason="")
+
+
 def read_sizes(sizes: str | Mapping[str, int], *, where: str) -> dict[str, int]:
     """Elements along each dimension: `B=4096,D=8Ki`, or a mapping."""
     pairs = parse_pairs(sizes, where=where, example="B=4096,D=8192,F=32768") if isinstance(sizes, str) else sizes

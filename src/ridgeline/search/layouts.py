@@ -140,14 +140,24 @@ class _Candidate:
     Attributes:
         product: With every layout.
         split: During the product.
-        rank: What it is compared by: time, communication, bytes at rest, bytes at the peak.
-        peak_bytes: The last of these, exact.
+        time_s: Of the strategy, everything overlapped.
+        communication_s: Of its collectives.
+        rest_bytes: Of all arrays, on one device.
+        peak_bytes: The same, with gathered copies and results.
     """
 
     product: Product
     split: Split
-    rank: tuple[float, ...]
+    time_s: float
+    communication_s: float
+    rest_bytes: float
     peak_bytes: float
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """What it is compared by, without the noise of rounding."""
+        figures = (self.time_s, self.communication_s, self.rest_bytes, self.peak_bytes)
+        return tuple(float(f"{figure:.9g}") for figure in figures)
 
 
 def _candidates(
@@ -170,14 +180,15 @@ def _candidates(
         taken = _unbeaten([_result(array, way.result, setting, sizes) for array in output])
         for a, b, c in combinations(brought("left", way.left), brought("right", way.right), taken):
             communicating_s = a.time_s + b.time_s + c.time_s
-            rest_bytes = a.rest_bytes + b.rest_bytes
-            peak_bytes = rest_bytes + max(a.working_bytes + b.working_bytes + result_bytes, c.working_bytes)
-            rank = (max(local_s, communicating_s), communicating_s, rest_bytes + c.rest_bytes, peak_bytes)
+            operands_bytes = a.rest_bytes + b.rest_bytes
+            multiplying_bytes = a.working_bytes + b.working_bytes + result_bytes
             yield _Candidate(
                 product=Product(left=a.array, right=b.array, output=c.array),
                 split=split,
-                rank=tuple(float(f"{value:.9g}") for value in rank),
-                peak_bytes=peak_bytes,
+                time_s=max(local_s, communicating_s),
+                communication_s=communicating_s,
+                rest_bytes=operands_bytes + c.rest_bytes,
+                peak_bytes=operands_bytes + max(multiplying_bytes, c.working_bytes),
             )
 
 

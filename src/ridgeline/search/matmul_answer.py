@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import isnan
 from typing import TYPE_CHECKING
 
+from ridgeline.errors import InputError
 from ridgeline.job.sharding import joined
 
 if TYPE_CHECKING:
@@ -112,6 +113,37 @@ class MatmulAnswer:
     product: ProductAnswer | None
     notes: tuple[str, ...]
     derivations: tuple[Derivation, ...]
+
+    def numbered(self, number: int | None, *, where: str) -> StrategyCost:
+        """The strategy of a number; the fastest if none is said.
+
+        Args:
+            number: From 1.
+            where: The argument, for error messages.
+
+        Raises:
+            InputError: No product was asked, or it has no such strategy.
+        """
+        if self.product is None:
+            raise InputError(
+                "only a product has strategies",
+                where=where,
+                value=str(self.question.arrays),
+                expected="a product of two arrays",
+                fix="write e.g. A[B,D] @ W[D_X,F_Y] -> C[B,F_Y]",
+            )
+        if number is None:
+            return self.product.best
+        for cost in self.product.strategies:
+            if cost.number == number:
+                return cost
+        raise InputError(
+            "no such strategy",
+            where=where,
+            value=number,
+            expected=f"1 to {len(self.product.strategies)}",
+            fix="; ".join(f"{cost.number}: {cost.strategy}" for cost in self.product.strategies),
+        )
 
 
 def _gathered(steps: Sequence[Step]) -> tuple[str, ...]:
