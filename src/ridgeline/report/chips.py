@@ -66,12 +66,12 @@ _LABELS = {
 def chips_report(chips: Sequence[Chip]) -> Report:
     """The catalogue as one table."""
     table = Table(
-        columns=("chip", "bf16", "fp8", "HBM", "HBM bandwidth", "links", "devices", "$/chip-hour"),
+        columns=("chip", "bf16", "fp8", "HBM", "HBM bandwidth", "links", "$/chip-hour"),
         rows=tuple(_summary(chip) for chip in chips),
-        right=frozenset(range(1, 8)),
-        note="Per chip. Peaks are dense; – marks a dtype with no faster path than bf16, or no public price. "
-        "Links: ICI or NVLink, one way, all of a chip's together. Prices are on demand, as read on the date "
-        "that `ridgeline chips NAME` shows.",
+        right=frozenset(range(1, 7)),
+        note=f"Per chip. {_devices_in_words(chips)}Peaks are dense; – marks a dtype with no faster path than bf16, or "
+        "no public price. Links: ICI or NVLink, one way, all of a chip's together. Prices are on demand, as read on "
+        "the date that `ridgeline chips NAME` shows.",
     )
     return Report(headline=f"{len(chips)} chips", pieces=(table,))
 
@@ -155,9 +155,14 @@ def _summary(chip: Chip) -> tuple[Cell, ...]:
         Cell(text=format_bytes(chip.hbm_bytes)),
         Cell(text=format_rate_bytes_per_s(chip.hbm_bytes_per_s)),
         _ABSENT if links_bytes_per_s is None else Cell(text=format_rate_bytes_per_s(links_bytes_per_s)),
-        Cell(text=str(chip.devices_per_chip)),
         Cell(text=format_usd(chip.prices[0].usd_per_chip_hour)) if chip.prices else _ABSENT,
     )
+
+
+def _devices_in_words(chips: Sequence[Chip]) -> str:
+    """Which chips are more than one JAX device, as a sentence; "" when none is."""
+    pairs = [chip.name for chip in chips if chip.devices_per_chip > 1]
+    return f"A chip is one JAX device; {' and '.join(pairs)} are two. " if pairs else ""
 
 
 def _chip_pieces(chip: Chip) -> Iterator[Facts | Table | Paragraphs]:

@@ -1,27 +1,31 @@
 """A report as a screen: colour on a terminal, plain aligned text when piped.
 
-One layout serves both; only the styles differ. A table never breaks a number: when the width is
-short, its left-aligned columns fold between words, each inside itself.
+One layout serves both; only the styles differ. A number is never cut, nor parted from its unit; what has no room
+folds between words, or goes under its row (`table_layout.py`).
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from io import StringIO
 from math import isfinite
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, assert_never
+from textwrap import wrap
+from typing import TYPE_CHECKING, Literal, assert_never
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, Group
 from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
 from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Piece, Report, Table, Tone
+from ridgeline.report.table_layout import GAP, Layout, laid_out
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import RenderableType
 
 _STYLES: dict[Tone, str] = {
@@ -36,11 +40,13 @@ _PLAIN_BAR_STYLE = "cyan"
 _PIPED_WIDTH = 100
 _WIDEST = 140
 _LONGEST_BAR = 60
-_SHORTEST_BAR = 10
-_NARROWEST_PROSE = 24
+_SHORTEST_BAR = 5
 _INDENT = 2
-_GAP = 2
+_ABSENT = "–"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+_WITH_UNIT = re.compile(r"(?<![\w=])([\d.,]*\d) (?=[A-Za-zµ])")
+_GLUE = "\ue000"
+"""Stands for the blank between a number and its unit while lines are folded."""
 
 
 def screen(report: Report) -> str:
@@ -62,7 +68,7 @@ def render(report: Report, *, width: int, colour: bool) -> str:
         console.print(Padding(_body(piece, width - _INDENT), (0, 0, 0, _INDENT)))
         if isinstance(piece, Table | Bars) and piece.note:
             console.print(Padding(_text(piece.note, "dim"), (0, 0, 0, _INDENT)))
-    return "".join(f"{line.rstrip()}\n" for line in target.getvalue().splitlines())
+    return "".join(f"{line.rstrip()}\n" for line in target.getvalue().replace(_GLUE, " ").split("\n")[:-1])
 
 
 def _width() -> int:
@@ -102,52 +108,56 @@ def _facts(piece: Facts) -> Grid:
     return grid
 
 
-def _table(piece: Table, width: int) -> Grid:
-    grid = Grid(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for index, (header, columns) in enumerate(zip(piece.columns, _column_widths(piece, width), strict=True)):
-        is_number = index in piece.right
-        grid.add_column(
-            _text(header, "dim"), justify="right" if is_number else "left", width=columns, no_wrap=is_number
-        )
+def _table(piece: Table, width: int) -> RenderableType:
+    layout = laid_out(piece, width=width)
+    headers = [_header(piece, index, columns) for index, columns in layout.widths.items()]
+    lines: list[RenderableType] = [
+        _row(piece, layout, headers, vertical="bottom"),
+        _text("─" * (sum(layout.widths.values()) + GAP * (len(layout.widths) - 1))),
+    ]
     for row in piece.rows:
-        grid.add_row(*map(_cell, row))
+        lines.append(_row(piece, layout, [_cell(row[index]) for index in layout.widths]))
+        lines.extend(Padding(text, (0, 0, 0, _INDENT)) for text in _under(piece, layout, row))
+    return Group(*lines)
+
+
+def _row(piece: Table, layout: Layout, texts: list[Text], *, vertical: Literal["top", "bottom"] = "top") -> Grid:
+    grid = _grid()
+    for index, columns in layout.widths.items():
+        justify = "right" if index in piece.right else "left"
+        grid.add_column(justify=justify, width=columns, vertical=vertical, overflow="fold")
+    grid.add_row(*texts)
     return grid
 
 
-def _column_widths(piece: Table, width: int) -> list[int]:
-    """Natural widths; on a short line the left-aligned columns give way.
+def _header(piece: Table, index: int, columns: int) -> Text:
+    return _text("\n".join(wrap(piece.columns[index], max(columns, 1))), "dim")
 
-    First the last of them, which holds prose, down to a width that still reads well; then the widest ones,
-    down to their longest word.
-    """
-    columns = [[header, *(row[index].text for row in piece.rows)] for index, header in enumerate(piece.columns)]
-    widths = [max(map(len, texts)) for texts in columns]
-    words = [max((len(word) for text in texts for word in text.split()), default=0) for texts in columns]
-    *labels, prose = [index for index in range(len(columns)) if index not in piece.right] or [0]
-    labels.sort(key=lambda index: -widths[index])
-    excess = sum(widths) + _GAP * (len(widths) - 1) - width
-    for index, floor in [
-        (prose, _NARROWEST_PROSE),
-        *((index, words[index]) for index in labels),
-        (prose, words[prose]),
-    ]:
-        cut = min(max(excess, 0), max(widths[index] - floor, 0))
-        widths[index] -= cut
-        excess -= cut
-    return widths
+
+def _under(piece: Table, layout: Layout, row: tuple[Cell, ...]) -> Iterator[Text]:
+    """What goes under a row: each small value that is there, after its header; then the prose."""
+    labelled = [
+        Text.assemble((f"{piece.columns[index]} ", _STYLES["dim"]), _cell(row[index]))
+        for index in layout.below
+        if index != layout.prose and row[index].text not in {"", _ABSENT}
+    ]
+    if labelled:
+        yield Text(" · ", style=_STYLES["dim"]).join(labelled)
+    if layout.prose in layout.below and row[layout.prose].text:
+        yield _cell(row[layout.prose])
 
 
 def _bars(piece: Bars, width: int) -> Grid:
     labels = max((len(bar.label) for bar in piece.bars), default=0)
     texts = max((len(bar.text) for bar in piece.bars), default=0)
-    columns = max(_SHORTEST_BAR, min(_LONGEST_BAR, width - labels - texts - 2 * _GAP - 1))
+    columns = min(_LONGEST_BAR, width - labels - texts - 2 * GAP - 1)
     largest = max((bar.value for bar in piece.bars if isfinite(bar.value)), default=0.0)
     grid = _grid()
-    grid.add_column(no_wrap=True, overflow="ellipsis")
+    grid.add_column(overflow="fold")
     grid.add_column(no_wrap=True, justify="right")
-    grid.add_column(no_wrap=True)
     for bar in piece.bars:
-        grid.add_row(_text(bar.label), _text(bar.text, bar.tone), _drawn(bar, largest, piece.full, columns))
+        drawn = [_drawn(bar, largest, piece.full, columns)] if columns >= _SHORTEST_BAR else []
+        grid.add_row(_text(bar.label), _text(bar.text, bar.tone), *drawn)
     return grid
 
 
@@ -172,7 +182,7 @@ def _paragraphs(piece: Paragraphs) -> Text:
 
 
 def _grid() -> Grid:
-    return Grid.grid(padding=(0, _GAP, 0, 0))
+    return Grid.grid(padding=(0, GAP, 0, 0))
 
 
 def _cell(cell: Cell) -> Text:
@@ -180,4 +190,4 @@ def _cell(cell: Cell) -> Text:
 
 
 def _text(text: str, tone: Tone = "plain") -> Text:
-    return Text(text, style=_STYLES[tone])
+    return Text(_WITH_UNIT.sub(rf"\1{_GLUE}", text), style=_STYLES[tone])
