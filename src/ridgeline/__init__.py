@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ridgeline.cost.softmax_merge import merge_softmax
     from ridgeline.cost.torus_question import num_neighbours, wiring, without_wraparound
     from ridgeline.cost.transfer_question import PathAnswer, PointToPointAnswer
+    from ridgeline.cost.transfers import farthest_hops
     from ridgeline.cost.transformer import transformer
     from ridgeline.hardware.chip import Chip
     from ridgeline.hardware.scaling_book import scaling_book_figures
@@ -78,6 +79,7 @@ __all__ = [
     "duration_in",
     "einsum",
     "expert_routing",
+    "farthest_hops",
     "layer_communication",
     "machine_totals",
     "matmul",
@@ -109,6 +111,7 @@ _QUESTIONS = {
     "duration_in": "ridgeline.units",
     "einsum": "ridgeline.cost.einsum",
     "expert_routing": "ridgeline.cost.expert_routing",
+    "farthest_hops": "ridgeline.cost.transfers",
     "layer_communication": "ridgeline.cost.layer_communication",
     "machine_totals": "ridgeline.cost.machine",
     "merge_softmax": "ridgeline.cost.softmax_merge",

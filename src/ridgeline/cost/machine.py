@@ -146,7 +146,12 @@ MACHINE = system(
 
 
 def machine_totals(
-    *, shape: Sequence[int] = (), hardware: Slice | None = None, dtype: str = "bf16", **values: float
+    *,
+    shape: Sequence[int] = (),
+    host_shape: Sequence[int] = (),
+    hardware: Slice | None = None,
+    dtype: str = "bf16",
+    **values: float,
 ) -> Deduced:
     """Everything that a machine adds up to.
 
@@ -156,6 +161,7 @@ def machine_totals(
 
     Args:
         shape: Chips along each axis.
+        host_shape: Chips of one host along each axis.
         hardware: A slice, whose figures stand where the question states none.
         dtype: Whose peak counts.
         **values: Figures, under the names of the parameters of `MACHINE`.
@@ -163,8 +169,10 @@ def machine_totals(
     Raises:
         InputError: A figure has an unknown name, or the chip no peak of the dtype.
     """
-    stated = {"num_chips": prod(shape), **values} if shape else values
-    return deduce(MACHINE, {**({} if hardware is None else _figures(hardware, dtype)), **stated})
+    known = {} if hardware is None else _figures(hardware, dtype)
+    sizes = {"num_chips": shape, "chips_per_host": host_shape}
+    stated = {name: prod(sides) for name, sides in sizes.items() if sides}
+    return deduce(MACHINE, {**known, **stated, **values})
 
 
 def _figures(hardware: Slice, dtype: str) -> dict[str, float]:

@@ -43,6 +43,7 @@ class WiringAnswer:
         wraps: Whether each axis closes.
         wraps_everywhere: Whether all do.
         wraps_nowhere: Whether none does.
+        is_by_axis: Whether an axis closes by its own length, rather than all together.
         num_neighbours: Of a chip inside the torus.
         corner_ports: Links of the chip at the first corner that lead somewhere.
         axis_hops: Along each axis, between the two chips farthest apart.
@@ -59,6 +60,7 @@ class WiringAnswer:
     wraps: tuple[bool, ...]
     wraps_everywhere: bool
     wraps_nowhere: bool
+    is_by_axis: bool
     num_neighbours: int
     corner_ports: int
     axis_hops: tuple[int, ...]
@@ -127,6 +129,7 @@ def wiring(chip: Chip | str, shape: Sequence[int]) -> WiringAnswer:
         wraps=wraps,
         wraps_everywhere=all(wraps),
         wraps_nowhere=not any(wraps),
+        is_by_axis=torus.wrap_rule == "full_axis",
         num_neighbours=num_neighbours(num_dimensions=torus.dimensions),
         corner_ports=torus_ports(shape=shape, wraps=wraps, at=(0,) * len(shape)),
         axis_hops=axis_hops,
