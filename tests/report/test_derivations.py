@@ -78,6 +78,12 @@ def test_long_times_stay_in_seconds_where_a_formula_counts_in_them() -> None:
     assert rows_of(worked)["so"] == "7,200 s / 3600 · 4 = $8.00"
 
 
+def test_a_time_by_its_letter_is_shown_as_one() -> None:
+    worked = derivation("T_lower = max(T_math, T_comms)", value=6e-4, unit="s", T_math=6e-4, T_comms=2e-4)
+
+    assert rows_of(worked)["so"] == "T_lower = max(600 µs, 200 µs) = 600 µs"
+
+
 def test_a_value_called_by_its_unit_alone_is_shown_in_it() -> None:
     assert rows_of(derivation("flops / C", flops=6e15, C_flops_per_s=2e15))["with"] == (
         "flops = 6.00 PFLOP, C = 2.00 PFLOP/s"

@@ -131,9 +131,13 @@ def _put_in(derivation: Derivation) -> dict[str, str]:
     if len(without) == len(left) == 1:
         letters[without[0]] = left[0]
     return {
-        letters[name] if letters[name] in named else letters[name].replace("_", " "): _term(value, _unit(name))
+        letters[name] if letters[name] in named else _in_words(letters[name]): _term(value, _unit(name))
         for name, value in derivation.values
     }
+
+
+def _in_words(name: str) -> str:
+    return name if name.startswith("T_") else name.replace("_", " ")
 
 
 def _worked(derivation: Derivation) -> str:
@@ -152,13 +156,15 @@ def _right_side(formula: str) -> str:
 
 
 def _unit(name: str) -> str:
-    return next((unit for unit in _FORMATS if name == unit or name.endswith(f"_{unit}")), "")
+    """The unit that a name ends in; `T_math` and its like are times."""
+    usual = "s" if name.startswith("T_") else ""
+    return next((unit for unit in _FORMATS if name == unit or name.endswith(f"_{unit}")), usual)
 
 
 def _letter(name: str, known: set[str]) -> str:
     """The name as the formula has it: as it is, without its unit, as a time (`hop_s` is t_hop), or in Greek."""
     unit = _unit(name)
-    bare = name.removesuffix(f"_{unit}") if unit else name
+    bare = name.removesuffix(f"_{unit}")
     written = (name, bare, f"t_{bare}", _GREEK.get(bare, bare))
     return next((letter for letter in written if letter in known), bare)
 
