@@ -144,18 +144,21 @@ def manual(_: str) -> str:
 
 
 def formulas(_: str) -> str:
-    """Every formula of `cost/`, module by module, from the docstrings."""
-    folder = ROOT / "src" / "ridgeline" / "cost"
-    names = sorted(path.stem for path in folder.glob("*.py") if path.stem != "__init__")
+    """Every formula of `cost/`, and those of `model/` that it rests on, module by module, from the docstrings."""
+    package = ROOT / "src" / "ridgeline"
+    names = sorted(path.stem for path in (package / "cost").glob("*.py") if path.stem != "__init__")
     ordered = [name for name in COST_MODULES if name in names] + [name for name in names if name not in COST_MODULES]
-    return "".join(_chapter(ast.parse((folder / f"{name}.py").read_text(encoding="utf-8")), name) for name in ordered)
+    files = [package / "model" / "flops.py", *(package / "cost" / f"{name}.py" for name in ordered)]
+    return "".join(
+        _chapter(ast.parse(file.read_text(encoding="utf-8")), file.relative_to(package).as_posix()) for file in files
+    )
 
 
 def _chapter(tree: ast.Module, name: str) -> str:
     """What a module says of itself, and its formulas."""
     entries = [_entry(node) for node in tree.body if isinstance(node, ast.FunctionDef) and _is_formula(node)]
     title, *legend = paragraphs(ast.get_docstring(tree) or name)
-    return "\n\n".join([f"## {title.rstrip('.')} (`cost/{name}.py`)", *map(_shown, legend), *entries]) + "\n\n"
+    return "\n\n".join([f"## {title.rstrip('.')} (`{name}`)", *map(_shown, legend), *entries]) + "\n\n"
 
 
 def _is_formula(node: ast.FunctionDef) -> bool:

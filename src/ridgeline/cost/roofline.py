@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ridgeline.cost.work import smaller
+from ridgeline.model.flops import attention_flops as attention_flops  # noqa: PLC0414 - beside its kin, for importers
+from ridgeline.model.flops import matmul_flops as matmul_flops  # noqa: PLC0414 - beside its kin, for importers
 
 if TYPE_CHECKING:
     from ridgeline.cost.work import Number
@@ -120,19 +122,6 @@ def attainable_flops_per_s(*, intensity_flops_per_byte: Number, C_flops_per_s: N
     return smaller(C_flops_per_s, intensity_flops_per_byte * W_bytes_per_s)
 
 
-def matmul_flops(*, B: Number, D: Number, F: Number) -> Number:
-    """FLOPs of x[B, D] @ W[D, F].
-
-    Formula: 2·B·D·F
-
-    Source: Scaling Book, ch. 1.
-
-    >>> matmul_flops(B=2, D=3, F=5)
-    60
-    """
-    return 2 * B * D * F
-
-
 def matmul_bytes(*, B: Number, D: Number, F: Number, b_a: float, b_w: float, b_o: float) -> Number:
     """Bytes moved by x[B, D] @ W[D, F], each array once.
 
@@ -144,19 +133,6 @@ def matmul_bytes(*, B: Number, D: Number, F: Number, b_a: float, b_w: float, b_o
     22.0
     """
     return b_a * B * D + b_w * D * F + b_o * B * F
-
-
-def attention_flops(*, T: Number, S: Number, N: Number, H: Number) -> Number:
-    """FLOPs of scores and values for T queries that see S keys each, H the mean of the widths of key and value.
-
-    Formula: 4·T·S·N·H
-
-    Source: Scaling Book, ch. 4.
-
-    >>> attention_flops(T=1, S=2, N=3, H=4)
-    96
-    """
-    return 4 * T * S * N * H
 
 
 def visited_keys(span: Span, *, visible_keys: float, block_keys: float) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ridgeline.model.flops import attention_flops, matmul_flops
 from ridgeline.model.operations import (
     Activation,
     Attention,
@@ -198,17 +199,23 @@ def forward_flops_per_token(operation: Operation, *, seq_len: int, masked: bool 
     """
     match operation:
         case Matmul():
-            return 2.0 * operation.weight.size
+            return float(matmul_flops(B=1.0, D=operation.weight.size, F=1.0))
         case ExpertMatmul():
-            return 2.0 * operation.top_k * operation.weight.size / operation.weight.shape[0]
+            each = operation.weight.size // operation.weight.shape[0]
+            return float(matmul_flops(B=operation.top_k, D=each, F=1.0))
         case Attention():
-            width = operation.num_heads * (operation.qk_head_dim + operation.v_head_dim)
             keys = keys_read if masked else keys_in_reach
-            return 2.0 * width * keys(operation, seq_len=seq_len)
+            return scores_flops_per_token(operation, num_keys=keys(operation, seq_len=seq_len))
         case Recurrence():
             return operation.flops_per_token
         case Elementwise() | Lookup() | Dispatch():
             return 0.0
+
+
+def scores_flops_per_token(operation: Attention, *, num_keys: float) -> float:
+    """FLOPs of scores and values for a query that reads so many keys."""
+    width = (operation.qk_head_dim + operation.v_head_dim) / 2
+    return float(attention_flops(T=1.0, S=num_keys, N=operation.num_heads, H=width))
 
 
 def named_outputs(operation: Operation) -> tuple[Activation, ...]:

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from ridgeline.errors import InputError, nearest
-from ridgeline.model.accounting import TRAINING_PASSES, forward_flops_per_token, keys_read, operations
+from ridgeline.model.accounting import (
+    TRAINING_PASSES,
+    forward_flops_per_token,
+    keys_read,
+    operations,
+    scores_flops_per_token,
+)
 from ridgeline.model.operations import Attention, ExpertMatmul, Matmul, Recurrence
 from ridgeline.model.parameters import count_parameters
 
@@ -167,4 +173,4 @@ def _attention_flops(operation: Attention, seq_len: int, convention: FlopConvent
             keys = keys_read(operation, seq_len=seq_len)
         case "half_window":
             keys = min(span.window, seq_len) / 2 if span.kind == "sliding" else keys_read(operation, seq_len=seq_len)
-    return 2.0 * operation.num_heads * (operation.qk_head_dim + operation.v_head_dim) * keys
+    return scores_flops_per_token(operation, num_keys=keys)
