@@ -374,7 +374,12 @@ def test_a_fault_in_a_job_file_is_told_with_file_key_and_fix(
             "TOML",
             "mend it there, or write the file again",
         ),
-        (b"a = " + b"[" * 100_000, "job file is not TOML: ", "TOML", "mend it there, or write the file again"),
+        (
+            b"a = " + b"[" * 100_000,
+            "job file is nested too deeply",
+            "tables a few levels deep",
+            "check that this is a job file",
+        ),
         (b"a = " + b"9" * 100_000, "job file is not TOML: ", "TOML", "mend it there, or write the file again"),
         (b"\x7fELF\x02\xff\xfe", "job file is not text", "TOML in UTF-8", "check that this is a job file"),
     ],
@@ -410,6 +415,16 @@ def test_a_folder_and_an_absent_file_are_refused(tmp_path: Path) -> None:
         read_job(str(tmp_path / "folder.toml"))
     with pytest.raises(InputError, match="no such job file"):
         read_job(str(tmp_path / "absent.toml"))
+
+
+def test_links_in_a_circle_are_said_to_be_so(tmp_path: Path) -> None:
+    (tmp_path / "job.toml").symlink_to(tmp_path / "again.toml")
+    (tmp_path / "again.toml").symlink_to(tmp_path / "job.toml")
+
+    with pytest.raises(InputError) as refused:
+        read_job(str(tmp_path / "job.toml"))
+
+    assert refused.value.what == "cannot read job file: Too many levels of symbolic links"
 
 
 def test_an_unknown_argument_is_refused_with_the_one_that_was_meant() -> None:

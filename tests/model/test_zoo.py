@@ -299,3 +299,33 @@ def test_loading_a_model_opens_the_file_of_its_family_only() -> None:
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert answer.stdout.strip() == "1"
+
+
+def in_place_of_a_model(path: Path) -> InputError:
+    with pytest.raises(InputError) as refused:
+        resolve_model(str(path), where="MODEL")
+    return refused.value
+
+
+def test_a_folder_without_a_config_is_told_from_no_folder_at_all(tmp_path: Path) -> None:
+    empty = in_place_of_a_model(tmp_path)
+    absent = in_place_of_a_model(tmp_path / "absent")
+
+    assert (empty.what, absent.what) == ("this folder has no config.json", "no such model file")
+    assert empty.where == "MODEL"
+    assert empty.expected == "a Hugging Face config.json, or a folder that holds one"
+    assert empty.fix == "check the path, or give a zoo name such as llama3.1-70b"
+
+
+@pytest.mark.parametrize("name", ["config.json", "model"])
+def test_links_in_a_circle_are_said_to_be_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).symlink_to("again")
+    Path("again").symlink_to(name)
+
+    assert in_place_of_a_model(Path(name)).what == "cannot read the model file: Too many levels of symbolic links"
+
+
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    assert in_place_of_a_model(tmp_path / ("x" * 5000)).what == "cannot read the model file: File name too long"
+    assert in_place_of_a_model(tmp_path / "\0.json").what.startswith("cannot read the model file: ")

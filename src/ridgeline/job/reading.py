@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from ridgeline.errors import InputError
@@ -62,19 +63,24 @@ def _read_tables(path: str) -> Tables:
 
     file = Path(path)
     try:
-        if not file.exists():
-            raise refuse("no such job file", "a job file", "check the path")
-        if not file.is_file():
+        status = file.stat()
+        if not S_ISREG(status.st_mode):
             raise refuse("not a file", "a job file", "give the path of a .toml file")
-        size_bytes = file.stat().st_size
+        size_bytes = status.st_size
         if size_bytes > _LARGEST_FILE_BYTES:
             what = f"job file too large: {size_bytes:,} bytes"
             raise refuse(what, f"at most {_LARGEST_FILE_BYTES:,} bytes", "check that this is a job file")
         return tomllib.loads(file.read_bytes().decode("utf-8"))
     except UnicodeDecodeError:
         raise refuse("job file is not text", "TOML in UTF-8", "check that this is a job file") from None
-    except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: numbers and nesting have limits too
+    except RecursionError:
+        raise refuse(
+            "job file is nested too deeply", "tables a few levels deep", "check that this is a job file"
+        ) from None
+    except ValueError as error:  # not only TOMLDecodeError: numbers have limits too
         raise refuse(f"job file is not TOML: {error}", "TOML", "mend it there, or write the file again") from None
+    except FileNotFoundError:
+        raise refuse("no such job file", "a job file", "check the path") from None
     except OSError as error:
         raise refuse(f"cannot read job file: {error.strerror}", "a readable file", "check the path") from None
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 import tomllib
 from functools import cache
+from os.path import lexists
 from pathlib import Path
+from stat import S_ISDIR
 from typing import TYPE_CHECKING, cast
 
 from ridgeline.errors import InputError, nearest
@@ -103,7 +105,7 @@ def resolve_model(reference: str, *, where: str = "MODEL") -> ModelSpec:
     looks_like_path = reference.endswith(".json") or reference.startswith((".", "/", "~"))
     if not looks_like_path and "=" in reference:
         return model_from_letters(parse_letters(reference, where=where), where=where)
-    is_file = looks_like_path or (reference.strip() and not _find(reference) and _exists(Path(reference)))
+    is_file = looks_like_path or (reference.strip() and not _find(reference) and lexists(reference))
     if not is_file:
         return load_model(reference, where=where)
     config = _config_file(reference, where)
@@ -114,17 +116,22 @@ def resolve_model(reference: str, *, where: str = "MODEL") -> ModelSpec:
 
 
 def _config_file(reference: str, where: str) -> Path:
-    path = _without_tilde(Path(reference))
-    if _exists(path) and path.is_dir():
-        path /= "config.json"
-    if not _exists(path):
-        raise InputError(
-            "no such model file",
-            where=where,
-            value=reference,
-            expected="a Hugging Face config.json, or a folder that holds one",
-            fix="check the path, or give a zoo name such as llama3.1-70b",
-        )
+    def refuse(what: str) -> InputError:
+        expected = "a Hugging Face config.json, or a folder that holds one"
+        fix = "check the path, or give a zoo name such as llama3.1-70b"
+        return InputError(what, where=where, value=reference, expected=expected, fix=fix)
+
+    path, absent = _without_tilde(Path(reference)), "no such model file"
+    try:
+        if S_ISDIR(path.stat().st_mode):
+            path, absent = path / "config.json", "this folder has no config.json"
+            path.stat()
+    except FileNotFoundError:
+        raise refuse(absent) from None
+    except OSError as error:  # links in a circle, a name too long, a folder that may not be read
+        raise refuse(f"cannot read the model file: {error.strerror}") from None
+    except ValueError as error:  # a null byte
+        raise refuse(f"cannot read the model file: {error}") from None
     return path
 
 
@@ -133,13 +140,6 @@ def _without_tilde(path: Path) -> Path:
         return path.expanduser()
     except RuntimeError:  # `~someone` who is unknown here
         return path
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a name too long for the file system, a folder that may not be read
-        return False
 
 
 def _find(name: str) -> tuple[str, Table] | None:
