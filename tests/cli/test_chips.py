@@ -61,3 +61,43 @@ def test_a_wrong_name_is_refused_as_a_wrong_argument(name: str, what: str) -> No
         chips(name)
 
     assert (refused.value.what, refused.value.where) == (what, "NAME")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (None, ["The figures of the Scaling Book", "197 TFLOP/s"]),
+        ("tpu_v5e", ["810 GB/s", "820 GB/s (ch. 1,", "ch. 2, tpus.md:182"]),
+        ("v5e:16x16", ["45.0 GB/s", "How To Scale Your Model, revision 0819a7d (2025-02-18), ch. 2, tpus.md:192"]),
+    ],
+)
+def test_the_figures_of_the_book_are_shown_with_their_places(
+    name: str | None, shown: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    chips(name, figures="scaling-book")
+
+    printed = capsys.readouterr().out
+    assert [line for line in shown if line not in printed] == []
+
+
+def test_the_figures_of_the_book_are_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    chips("h100", figures="scaling-book", json=True)
+
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["chip"]["figures"]["usd_per_chip_hour"]["value"] == 10.8
+    assert answer["derivations"] == []
+
+
+@pytest.mark.parametrize(("name", "where"), [("tpu7x", "NAME"), ("tpu7x:4x4x4", "NAME"), ("v5e:3x3", "NAME")])
+def test_what_the_book_does_not_know_is_refused(name: str, where: str) -> None:
+    with pytest.raises(InputError) as refused:
+        chips(name, figures="scaling-book")
+
+    assert refused.value.where == where
+
+
+def test_figures_of_unknown_origin_are_refused() -> None:
+    with pytest.raises(InputError) as refused:
+        chips("v5e", figures="folklore")
+
+    assert (refused.value.what, refused.value.expected) == ("unknown figures", "catalog or scaling-book")

@@ -121,7 +121,7 @@ def scaling_book_figures(name: str = GENERAL, *, where: str = "chip") -> BookFig
     return figures
 
 
-def chip_of_the_book(chip: Chip) -> Chip:
+def chip_of_the_book(chip: Chip, *, where: str = "chip") -> Chip:
     """A chip of the catalogue with the book's figures put over its own; the rest stays, with its own source.
 
     >>> from ridgeline.hardware.catalog import load_chip
@@ -131,7 +131,7 @@ def chip_of_the_book(chip: Chip) -> Chip:
     Raises:
         InputError: The book has no such chip.
     """
-    book = scaling_book_figures(chip.name)
+    book = scaling_book_figures(chip.name, where=where)
     facts = {**chip.facts, **dict(_facts(book, chip))}
 
     def value(key: str) -> float:
@@ -152,13 +152,13 @@ def chip_of_the_book(chip: Chip) -> Chip:
     )
 
 
-def slice_of_the_book(hardware: Slice) -> Slice:
+def slice_of_the_book(hardware: Slice, *, where: str = "on") -> Slice:
     """A slice of the catalogue with the book's figures put over its own.
 
     Raises:
         InputError: The book has no such chip.
     """
-    chip = chip_of_the_book(hardware.chip)
+    chip = chip_of_the_book(hardware.chip, where=where)
     if chip.torus is None:
         return replace(hardware, chip=chip)
     return torus_slice(chip, chip.torus, hardware.shape, hardware.num_slices)

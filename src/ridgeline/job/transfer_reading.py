@@ -232,7 +232,7 @@ def _slice(said: Said) -> Slice | None:
     if name is None:
         return None
     hardware = parse_slice(str(name), where=said.written("on"))
-    return hardware if figures == "catalog" else slice_of_the_book(hardware)
+    return hardware if figures == "catalog" else slice_of_the_book(hardware, where=said.written("on"))
 
 
 def _axes(said: Said, name: str, hardware: Slice | None) -> tuple[Axis, ...]:
