@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _LONGEST_ECHO = 120
+_SHORT, _TELLING = 4, 3
+_CLOSE, _CLOSE_IF_LONG = 0.6, 0.7
 
 
 class RidgelineError(Exception):
@@ -91,8 +93,17 @@ def shown(value: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
-    """The known names closest to `name`, as a phrase for an error message; empty when none is close."""
+    """The known names closest to `name`, or that contain it, as a phrase for an error message; "" when there is none.
+
+    >>> nearest("v6f", ["v5e", "v6e"]), nearest("batch", ["seq_len", "global_batch"])
+    ('did you mean v6e?', 'did you mean global_batch?')
+    >>> nearest("falcon-40b", ["palm-540b", "mpt-7b"])
+    ''
+    """
     from difflib import get_close_matches  # only a mistake needs it
 
-    close = get_close_matches(name.lower(), list(known), n=count, cutoff=0.5)
+    typed, names = name.lower(), list(dict.fromkeys(known))
+    close = get_close_matches(typed, names, n=count, cutoff=_CLOSE_IF_LONG if len(typed) > _SHORT else _CLOSE)
+    if not close and len(typed) >= _TELLING:
+        close = [other for other in names if typed in other][:count]
     return f"did you mean {', '.join(close)}?" if close else ""

@@ -214,7 +214,7 @@ def test_a_fault_in_an_inline_model_is_told_with_file_and_key(
             "hardware.hbm_bandwidth",
             "hbm_bandwidth",
             ", ".join(HardwareTable.model_fields),
-            "did you mean hbm_bytes",
+            "use one of those, or leave it out",
         ),
         (
             "hbm_bytes_per_s = 0",

@@ -47,7 +47,7 @@ def test_a_mesh_comes_in_the_order_of_the_axes() -> None:
     [
         ("tensor", "did you mean tp?"),
         ("Data", "did you mean dp?"),
-        ("fsdq", "did you mean fsdp, dcn_fsdp?"),
+        ("fsdq", "did you mean fsdp?"),
         ("zz", "use one of those"),
     ],
 )

@@ -299,7 +299,7 @@ def test_a_job_without_such_settings_has_no_notes(write: Callable[[str], str]) -
             "plan.attention.kernel",
             "spalsh",
             "'splash', 'flash', 'dot_product', 'cudnn_flash_te' or 'autoselected'",
-            "did you mean splash, flash?",
+            "did you mean splash?",
         ),
         (
             "seq_len = 8192",

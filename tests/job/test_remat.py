@@ -100,7 +100,7 @@ def test_an_expert_value_with_two_names_is_kept_if_either_is() -> None:
             "unknown remat policy",
             "minimum",
             ", ".join(POLICIES),
-            "did you mean minimal, minimal_flash?",
+            "did you mean minimal?",
         ),
         (
             "full",
