@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     )
     from ridgeline.job.job import Dtype, Job
     from ridgeline.job.matmul_question import MatmulArguments
-    from ridgeline.job.notation import check_layout
+    from ridgeline.job.notation import check_layout, find_notation
     from ridgeline.job.operation_reading import OperationArguments
     from ridgeline.job.origin import Arguments
     from ridgeline.job.rates_reading import RateArguments
@@ -80,6 +80,7 @@ __all__ = [
     "einsum",
     "expert_routing",
     "farthest_hops",
+    "find_notation",
     "layer_communication",
     "machine_totals",
     "matmul",
@@ -107,6 +108,7 @@ _QUESTIONS = {
     "attention_laws": "ridgeline.cost.laws_attention",
     "bandwidth_ratios": "ridgeline.cost.machine",
     "check_layout": "ridgeline.job.notation",
+    "find_notation": "ridgeline.job.notation",
     "dtype_speedups": "ridgeline.cost.machine",
     "duration_in": "ridgeline.units",
     "einsum": "ridgeline.cost.einsum",

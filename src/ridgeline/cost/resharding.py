@@ -49,22 +49,32 @@ class Step:
         return self.kind != "slice"
 
 
-def collective_of(steps: Iterable[Step]) -> str:
-    """The kinds of collectives of some steps, each once, reordering left out unless it is all; `none` for none.
+def collectives_of(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Those steps in which devices communicate."""
+    return tuple(step for step in steps if step.is_collective)
+
+
+def mainly(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """The collectives that matter: a permute only where there is nothing else."""
+    collectives = collectives_of(steps)
+    return tuple(step for step in collectives if step.kind != "collective_permute") or collectives
+
+
+def kinds_of(steps: Iterable[Step]) -> str:
+    """The kinds of the collectives that matter, each once; `none` for none.
 
     >>> from ridgeline.job.notation import read_notation
     >>> change = read_notation("A[I_XY,J] -> A[I_Y,J]", mesh=None, where="notation")
     >>> steps = reshard(change.source, change.target)
-    >>> told(steps), collective_of(steps)
-    ('collective_permute XY of A, all_gather X of A', 'all_gather')
+    >>> told(steps), kinds_of(steps), axes_of(steps)
+    ('collective_permute XY of A, all_gather X of A', 'all_gather', 'X')
     """
-    kinds = dict.fromkeys(step.kind for step in collectives_of(steps))
-    return ", ".join(kind for kind in kinds if kind != "collective_permute" or len(kinds) == 1) or "none"
+    return ", ".join(dict.fromkeys(step.kind for step in mainly(steps))) or "none"
 
 
-def collectives_of(steps: Iterable[Step]) -> tuple[Step, ...]:
-    """Those steps in which devices communicate."""
-    return tuple(step for step in steps if step.is_collective)
+def axes_of(steps: Iterable[Step]) -> str:
+    """The mesh axes of the collectives that matter, as a subscript; `none` for none."""
+    return joined(tuple(dict.fromkeys(axis for step in mainly(steps) for axis in step.axes))) or "none"
 
 
 def told(steps: Iterable[Step]) -> str:

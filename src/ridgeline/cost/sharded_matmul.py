@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import product as combinations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ridgeline.cost.resharding import Step, StepKind, collective_of, collectives_of, reshard, told
+from ridgeline.cost.resharding import Step, StepKind, axes_of, collectives_of, kinds_of, reshard, told
 from ridgeline.job.sharding import Axes, Product, ShardedArray, joined
 
 if TYPE_CHECKING:
@@ -66,7 +66,12 @@ class Strategy:
     @property
     def collective(self) -> str:
         """The kinds of its collectives: `all_gather`, `none`."""
-        return collective_of(self.collectives)
+        return kinds_of(self.collectives)
+
+    @property
+    def collective_axes(self) -> str:
+        """The mesh axes of its collectives, as a subscript: `XY`, `none`."""
+        return axes_of(self.collectives)
 
     @property
     def communication(self) -> str:

@@ -72,6 +72,7 @@ class StrategyCost:
         number: From 1, the textbook's strategy.
         strategy: Which.
         flops: Of one device.
+        total_flops: Of all devices, repetitions included.
         redundancy_factor: Devices that repeat the same work.
         compute_s: Of arithmetic.
         hbm_s: Of reading both operands' blocks and writing the product's; 0 where memory is left out.
@@ -86,6 +87,7 @@ class StrategyCost:
     number: int
     strategy: Strategy
     flops: float
+    total_flops: float
     redundancy_factor: float
     compute_s: float
     hbm_s: float
@@ -106,11 +108,13 @@ def strategy_cost(number: int, strategy: Strategy, setting: Setting, sizes: Mapp
         "T_hbm": float(traffic_s(strategy, setting, sizes)),
         "T_comms": sum((step.time_s for step in steps), start=0.0),
     }
+    flops = float(device_flops(flops=product_flops(strategy.product, sizes), num_shards=num_shards))
     is_known = not any(isnan(time_s) for time_s in times_s.values())
     return StrategyCost(
         number=number,
         strategy=strategy,
-        flops=float(device_flops(flops=product_flops(strategy.product, sizes), num_shards=num_shards)),
+        flops=flops,
+        total_flops=flops * setting.machine.num_devices,
         redundancy_factor=float(redundancy_factor(N=setting.machine.num_devices, num_shards=num_shards)),
         compute_s=times_s["T_math"],
         hbm_s=times_s["T_hbm"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from ridgeline.cost.strategy_thresholds import (
     reduce_over_compute_size,
     reduce_over_gather_rows,
 )
-from ridgeline.job.sharding import joined, ways
+from ridgeline.job.sharding import ways
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ridgeline.cost.strategy_cost import Setting, StepCost, StrategyCost
     from ridgeline.cost.wiring import Stage
     from ridgeline.cost.work import Number
-    from ridgeline.job.sharding import Product
+    from ridgeline.job.sharding import Product, ShardedArray
 
 
 def explain_array(layout: ArrayLayout) -> Iterator[Derivation]:
@@ -70,39 +70,67 @@ def explain_step(cost: StepCost, setting: Setting) -> Iterator[Derivation]:
         yield replace(slowest, quantity=str(cost.step))
 
 
-def explain_rules(product: Product, setting: Setting, sizes: Mapping[str, float]) -> Iterator[Derivation]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatherRules:
     """The book's rules for x[B, D] @ W[D_X, F]: when to gather W, and when to multiply blocks and sum.
 
-    Of an operand that is split over what is summed, as the other is not. For a left operand, rows are columns.
+    Attributes:
+        operand: The one that is split over what is summed, as the other is not: W, or x if it is the other way round.
+        gather_from: Rows from which gathering it is compute-bound.
+        reduce_from: Contracted width from which summing beats a gather that is compute-bound.
+        reduce_up_to: Rows up to which summing beats a gather that is not.
+        gather_over_scatter: Bytes of the gather over those of a reduce-scatter of the result.
     """
+
+    operand: str
+    gather_from: Derivation
+    reduce_from: Derivation
+    reduce_up_to: Derivation
+    gather_over_scatter: Derivation
+
+    @property
+    def derivations(self) -> tuple[Derivation, ...]:
+        """All of them."""
+        return self.gather_from, self.reduce_from, self.reduce_up_to, self.gather_over_scatter
+
+
+def gather_rules(product: Product, setting: Setting, sizes: Mapping[str, float]) -> Iterator[GatherRules]:
+    """The rules for every operand to which they apply."""
     for operand, other in ((product.right, product.left), (product.left, product.right)):
         outer = [dim for dim in other.dims if dim not in operand.dims]
         axes = tuple(axis for dim in product.contracted for axis in operand.layout[dim] if axis not in other.used)
-        if not axes or any(other.layout[dim] for dim in outer):
-            continue
-        b_w, b_o = setting.element_bytes[operand.name], setting.element_bytes[product.output.name]
-        D, rows = prod(sizes[dim] for dim in product.contracted), prod(sizes[dim] for dim in outer)
-        over = f"over {joined(axes)}"
-        for stage in setting.machine.stages[frozenset(axes)]:
-            rates = {
-                "C_flops_per_s": setting.machine.peak_flops_per_s,
-                "n": stage.links / stage.share,
-                "W_bytes_per_s": stage.bytes_per_s,
-            }
-            gather = derive(gather_critical_rows, b_w=b_w, **rates)
-            yield replace(gather, quantity=f"gathering {operand.name} {over}: compute-bound from {_rows(outer)}")
-            reduce = derive(reduce_over_compute_size, b_o=b_o, **rates)
-            yield replace(
-                reduce, quantity=f"reducing {over} beats a compute-bound gather from {_rows(product.contracted)}"
-            )
-        small = derive(reduce_over_gather_rows, D=D, b_w=b_w, b_o=b_o)
-        yield replace(small, quantity=f"reducing {over} beats a gather that is not compute-bound up to {_rows(outer)}")
-        ratio = derive(gather_over_scatter_ratio, M=D, K=rows)
-        yield replace(ratio, quantity=f"bytes of gathering {operand.name} over those of a reduce-scatter")
+        stages = setting.machine.stages[frozenset(axes)] if axes else ()
+        if stages and not any(other.layout[dim] for dim in outer):
+            yield _rules(product, operand, outer, stages[0], setting, sizes)
 
 
-def _rows(dims: Sequence[str]) -> str:
-    return "·".join(dims) or "1"
+def _rules(
+    product: Product,
+    operand: ShardedArray,
+    outer: Sequence[str],
+    stage: Stage,
+    setting: Setting,
+    sizes: Mapping[str, float],
+) -> GatherRules:
+    b_w, b_o = setting.element_bytes[operand.name], setting.element_bytes[product.output.name]
+    D = prod(sizes[dim] for dim in product.contracted)
+    rates = {
+        "C_flops_per_s": setting.machine.peak_flops_per_s,
+        "n": stage.links / stage.share,
+        "W_bytes_per_s": stage.bytes_per_s,
+    }
+    rows, name = "·".join(outer), operand.name
+    gather = derive(gather_critical_rows, b_w=b_w, **rates)
+    wide = derive(reduce_over_compute_size, b_o=b_o, **rates)
+    few = derive(reduce_over_gather_rows, D=D, b_w=b_w, b_o=b_o)
+    ratio = derive(gather_over_scatter_ratio, M=D, K=prod(sizes[dim] for dim in outer))
+    return GatherRules(
+        operand=name,
+        gather_from=replace(gather, quantity=f"{rows} from which gathering {name} is compute-bound"),
+        reduce_from=replace(wide, quantity=f"{'·'.join(product.contracted)} from which reducing beats such a gather"),
+        reduce_up_to=replace(few, quantity=f"{rows} up to which reducing beats a gather that is not"),
+        gather_over_scatter=replace(ratio, quantity=f"bytes of gathering {name} over those of a reduce-scatter"),
+    )
 
 
 def _flops(product: Product, sizes: Mapping[str, float], num_shards: float) -> Iterator[Derivation]:

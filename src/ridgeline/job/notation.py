@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 EXAMPLE = "A[B,D] @ W[D_X,F_Y] -> C[B,F_Y]"
 
 _TOKEN = re.compile(r"\s*(->|[A-Za-z][A-Za-z0-9]*|\S)")
+_DOTS = re.compile(r",\s*(?:\.\.\.|…)")
+_ARRAY = r"\w*\??\[\s*[A-Za-z][\w{},\s.…]*\](?:\s*\{\s*U_[^}]*\})?"
+_IN_TEXT = re.compile(rf"{_ARRAY}(?:\s*(?:[@*·×x→]|->)\s*{_ARRAY})*")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 _LETTER = re.compile(r"[A-Za-z][0-9]*")
 _PRODUCT_SIGNS = {"@", "*", "·", "×", "x"}
@@ -68,6 +71,23 @@ def read_notation(text: str, *, mesh: Collection[str] | None, where: str) -> Que
             return _product(left, right, output, reader)
         case _:
             reader.refuse(left.end, expected="`@ array`, `-> array`, or the end")
+
+
+def find_notation(text: str) -> str | None:
+    """The first notation in running text: from an array on, as far as products and arrows go; None if there is none.
+
+    An array without a name, as books write it, is called A; dots for further dimensions are left out.
+
+    >>> find_notation("On a ring: A[I_X, J] x B[J, K_X], both outer dims on one axis.")
+    'A[I_X, J] x B[J, K_X]'
+    >>> find_notation("Shards of [I_XY, J, ...]?")
+    'A[I_XY, J]'
+    """
+    found = _IN_TEXT.search(text)
+    if found is None:
+        return None
+    written = _DOTS.sub("", found[0])
+    return written if written[0] != "[" else f"A{written}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,6 +57,11 @@ class ShardedArray:
         """Every mesh axis that splits a dimension."""
         return tuple(axis for axes in self.axes for axis in axes)
 
+    @property
+    def subscripts(self) -> tuple[str, ...]:
+        """The subscript of each dimension, "" where it is not split."""
+        return tuple(joined(axes) if axes else "" for axes in self.axes)
+
     def dim_of(self, axis: str) -> str | None:
         """The dimension that a mesh axis splits."""
         return next((dim for dim, axes in zip(self.dims, self.axes, strict=True) if axis in axes), None)

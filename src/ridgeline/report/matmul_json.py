@@ -58,7 +58,7 @@ def _product(product: ProductAnswer) -> dict[str, Json]:
         "case": product.case,
         "cases": jsonable(product.cases),
         "inherited_output": product.inherited_output,
-        "inherited_output_is_legal": not product.conflicts,
+        "inherited_output_is_legal": product.inherited_output_is_legal,
         "flops": jsonable(product.flops),
         "best": product.best.number,
         "strategies": [
@@ -80,6 +80,7 @@ def _strategy(
         "output": str(cost.strategy.output),
         "collectives": [_step(step) for step in cost.steps],
         "device_flops": jsonable(cost.flops),
+        "total_flops": jsonable(cost.total_flops),
         "redundancy_factor": jsonable(cost.redundancy_factor),
         "compute_s": jsonable(cost.compute_s),
         "hbm_s": jsonable(cost.hbm_s),

@@ -11,7 +11,7 @@ from ridgeline.cost.mesh_machine import MeshMachine, machine_of_rates, machine_o
 from ridgeline.cost.resharding import collectives_of, reshard
 from ridgeline.cost.sharded_matmul import cases, inherited_output, strategies
 from ridgeline.cost.strategy_cost import Setting, product_flops, step_cost, strategy_cost
-from ridgeline.cost.strategy_explain import explain_array, explain_rules, explain_step, explain_strategy
+from ridgeline.cost.strategy_explain import explain_array, explain_step, explain_strategy, gather_rules
 from ridgeline.cost.strategy_thresholds import compute_bound_from, winner_changes
 from ridgeline.errors import InputError
 from ridgeline.job.sharding import Product, Resharding, ShardedArray
@@ -79,12 +79,13 @@ def _answer_product(question: MatmulQuestion, product: Product, machine: MeshMac
         approximate=tuple(strategy_cost(n, way, by_the_book, sizes) for n, way in enumerate(ways, start=1)),
         compute_bound_from=tuple(compute_bound_from(way, exact, sizes) for way in ways) if is_timed else (),
         thresholds=winner_changes(asked, exact, sizes) if is_timed and search is None else (),
+        rules=tuple(gather_rules(product, exact, sizes)),
         search=search,
     )
     explained = (each for cost in costs[: len(asked)] for each in explain_strategy(cost, exact, sizes))
+    ruled = (each for rules in answer.rules for each in rules.derivations)
     arrays = (product.left, product.right, answer.best.strategy.output)
-    found = (*explained, *explain_rules(product, exact, sizes))
-    return replace(_answer(question, machine, arrays, found), product=answer)
+    return replace(_answer(question, machine, arrays, (*explained, *ruled)), product=answer)
 
 
 def _answer(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isnan
+from math import isclose, isnan, nan
 from typing import TYPE_CHECKING
 
+from ridgeline.cost.resharding import axes_of, kinds_of, told
 from ridgeline.errors import InputError
 from ridgeline.job.sharding import joined
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ridgeline.cost.resharding import Step
     from ridgeline.cost.sharded_matmul import Case
     from ridgeline.cost.strategy_cost import StepCost, StrategyCost
+    from ridgeline.cost.strategy_explain import GatherRules
     from ridgeline.cost.strategy_thresholds import Threshold
     from ridgeline.job.matmul_question import MatmulQuestion
     from ridgeline.job.sharding import Axes, Product
@@ -38,6 +40,7 @@ class ProductAnswer:
         approximate: The same, with collectives as the book has them: (N − 1)/N of a ring taken as 1.
         compute_bound_from: Of each strategy, by dimension: the size from which it waits for arithmetic.
         thresholds: Sizes at which another strategy becomes the fastest.
+        rules: The book's, where they apply.
         search: The search of layouts; None where they were given.
     """
 
@@ -50,6 +53,7 @@ class ProductAnswer:
     approximate: tuple[StrategyCost, ...]
     compute_bound_from: tuple[Mapping[str, float], ...]
     thresholds: tuple[Threshold, ...]
+    rules: tuple[GatherRules, ...]
     search: LayoutSearch | None
 
     @property
@@ -66,14 +70,22 @@ class ProductAnswer:
     @property
     def best(self) -> StrategyCost:
         """The fastest strategy that leaves the output as asked; the textbook's where times are not known."""
-        asked = [each for each in self.strategies if each.strategy.is_as_asked and not isnan(each.time_s)]
-        return min(asked, key=lambda each: (each.time_s, each.communication_s), default=self.textbook)
+        return _fastest(self.strategies)
+
+    @property
+    def approximate_best(self) -> StrategyCost:
+        """The same by the book's times."""
+        return _fastest(self.approximate)
 
     @property
     def scattered(self) -> StrategyCost | None:
-        """The fastest strategy that leaves the output scattered; None where nothing is summed."""
-        scattered = [each for each in self.strategies if not each.strategy.is_as_asked]
-        return min(scattered, key=lambda each: (each.time_s, each.number), default=None)
+        """The strategy that the case asks for if the output may stay scattered; None where nothing is summed."""
+        return next((each for each in self.strategies if not each.strategy.is_as_asked), None)
+
+    @property
+    def inherited_output_is_legal(self) -> bool:
+        """Whether the output could have every sharding of the operands."""
+        return not self.conflicts
 
     @property
     def partial(self) -> str:
@@ -114,6 +126,21 @@ class MatmulAnswer:
     notes: tuple[str, ...]
     derivations: tuple[Derivation, ...]
 
+    @property
+    def collective(self) -> str:
+        """The kinds of the collectives between layouts: `all_gather`, `none`."""
+        return kinds_of(cost.step for cost in self.steps)
+
+    @property
+    def collective_axes(self) -> str:
+        """Their mesh axes, as a subscript."""
+        return axes_of(cost.step for cost in self.steps)
+
+    @property
+    def communication(self) -> str:
+        """Both, for every step: `all_gather X of A`, `none`."""
+        return told(cost.step for cost in self.steps)
+
     def numbered(self, number: int | None, *, where: str) -> StrategyCost:
         """The strategy of a number; the fastest if none is said.
 
@@ -144,6 +171,13 @@ class MatmulAnswer:
             expected=f"1 to {len(self.product.strategies)}",
             fix="; ".join(f"{cost.number}: {cost.strategy}" for cost in self.product.strategies),
         )
+
+
+def _fastest(costs: Sequence[StrategyCost]) -> StrategyCost:
+    """Of those that are as fast, the first."""
+    asked = [cost for cost in costs if cost.strategy.is_as_asked and not isnan(cost.time_s)]
+    least_s = min((cost.time_s for cost in asked), default=nan)
+    return next((cost for cost in asked if isclose(cost.time_s, least_s)), costs[0])
 
 
 def _gathered(steps: Sequence[Step]) -> tuple[str, ...]:
