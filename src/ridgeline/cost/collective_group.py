@@ -55,8 +55,9 @@ def group_on(hardware: Slice, axes: Sequence[Axis], wires: Wires) -> Group:
     """
     known = {axis.name: axis for axis in physical_axes(hardware)}
     written = axes or [Axis(name=name, size=0) for name in known]
+    sizes = [size_on(hardware, axis, where="axis") for axis in written]
     pieces = [
-        Piece(axis=_stated(known[axis.name], wires), size=size_on(hardware, axis, where="axis")) for axis in written
+        Piece(axis=_stated(known[axis.name], wires), size=size) for axis, size in zip(written, sizes, strict=True)
     ]
     stages = stages_of(pieces, sharers=hardware.chip.devices_per_chip, wiring=wires.get("wiring"))
     torus = hardware.chip.torus
