@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost import laws_batch, laws_memory, laws_run, laws_slices
 from ridgeline.cost.deduce import Deduced, System, deduce, read_quantities, system
+from ridgeline.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -179,7 +180,7 @@ class TrainingLaws:
         return tuple(
             Gate(name=name, passed=bool(self.known[condition]), condition=condition, have=have, need=need)
             for name, condition, have, need in _GATES
-            if condition in self.known
+            if condition in self.known and (name != "dcn" or self.values.get("num_slices", 1) > 1)
         )
 
     @property
@@ -213,6 +214,21 @@ class TrainingLaws:
         if self.known.values.get("num_slices", 1) == 1:
             return inside
         return f"data parallel over DCN, {inside} inside each pod"
+
+    @property
+    def reason(self) -> str:
+        """Why no scheme is bound by arithmetic, and what would help; "" where one is, or where it is not known."""
+        if self.choice != "none" or not {"fsdp_is_compute_bound", "mixed_is_compute_bound"} <= self.values.keys():
+            return ""
+        have, fsdp, mixed = (
+            format_count(self[f"{scheme}tokens_per_chip"]) for scheme in ("", "fsdp_critical_", "mixed_critical_")
+        )
+        chips = format_count(max(self["num_fsdp_chips"], self["num_mixed_chips"]))
+        tokens = format_count(min(self["fsdp_critical_tokens"], self["mixed_critical_tokens"]))
+        return (
+            f"{have} tokens a chip, where FSDP asks for {fsdp} and FSDP with tensor parallelism for {mixed}: "
+            f"use at most {chips} chips a slice, or a batch of at least {tokens} tokens a slice"
+        )
 
 
 def training_laws(**given: float | str) -> TrainingLaws:

@@ -220,22 +220,24 @@ def tensor_compute_ratio(*, F: float, N: float, alpha_flops_per_byte: float, n_a
     return n_axes * F / (alpha_flops_per_byte * N)
 
 
-def optimal_data_degree(*, B_tokens: float, F: float, N: float, M_X: float = 2.0, M_Y: float = 1.0) -> float:
+def optimal_data_degree(
+    *, B_tokens: float, F: float, N: float, M_X: float = 2.0, M_Y: float = 1.0, E: float = 1.0, k: float = 1.0
+) -> float:
     """Ways of FSDP that, the rest tensor parallel, leave the least communication.
 
     FSDP moves 4·D·F/(Y·M_X) bytes and tensor parallelism 4·B·D/(X·M_Y) for the same FLOPs; with X·Y = N their sum,
-    and their larger, are least where they are equal.
+    and their larger, are least where they are equal. Experts multiply the weights by E and the activations by k.
 
-    Formula: X = √(B / F · M_X / M_Y · N)
+    Formula: X = √(B / F · M_X / M_Y · N · k / E)
 
     Assumes: three torus axes, two of them for FSDP, where M_X and M_Y are not given.
 
-    Source: Scaling Book, ch. 5, FSDP with tensor parallelism.
+    Source: Scaling Book, ch. 5, FSDP with tensor parallelism; k/E derived here.
 
     >>> optimal_data_degree(B_tokens=32768, F=32768, N=32, M_X=2, M_Y=1)
     8.0
     """
-    return sqrt(B_tokens / F * M_X / M_Y * N)
+    return sqrt(B_tokens / F * M_X / M_Y * N * k / E)
 
 
 def optimal_tensor_degree(*, N: float, optimal_data_degree: float) -> float:
@@ -343,11 +345,18 @@ def whole_data_degree(*, whole_tensor_degree: float, N: float) -> float:
 
 
 def mixed_critical_tokens_per_chip(
-    *, alpha_flops_per_byte: float, F: float, M_X: float = 2.0, M_Y: float = 1.0, overlapped: bool = False
+    *,
+    alpha_flops_per_byte: float,
+    F: float,
+    M_X: float = 2.0,
+    M_Y: float = 1.0,
+    E: float = 1.0,
+    k: float = 1.0,
+    overlapped: bool = False,
 ) -> float:
     """Tokens a chip from which FSDP with tensor parallelism, split at its best, is bound by arithmetic.
 
-    Formula: b = (4, or 1 where overlapped) · α² / (M_X · M_Y · F)
+    Formula: b = (4, or 1 where overlapped) · α² / (M_X · M_Y · F) · E / k
 
     Assumes: the best split, before rounding; three torus axes, two of them for FSDP, where M_X and M_Y are not given.
 
@@ -358,7 +367,7 @@ def mixed_critical_tokens_per_chip(
     >>> mixed_critical_tokens_per_chip(alpha_flops_per_byte=2560, F=32768, M_X=2, M_Y=1, overlapped=True)
     100.0
     """
-    return (1 if overlapped else 4) * alpha_flops_per_byte**2 / (M_X * M_Y * F)
+    return (1 if overlapped else 4) * alpha_flops_per_byte**2 / (M_X * M_Y * F) * E / k
 
 
 def mixed_critical_tokens(*, mixed_critical_tokens_per_chip: float, N: float) -> float:
@@ -416,22 +425,28 @@ def mixed_compute_ratio(*, tokens_per_chip: float, mixed_critical_tokens_per_chi
 
 
 def compute_bound_split_exists(
-    *, B_tokens: float, F: float, N: float, alpha_flops_per_byte: float, M_X: float = 2.0, M_Y: float = 1.0
+    *,
+    tokens_per_chip: float,
+    F: float,
+    alpha_flops_per_byte: float,
+    M_X: float = 2.0,
+    M_Y: float = 1.0,
+    E: float = 1.0,
+    k: float = 1.0,
 ) -> bool:
     """Whether any X and Y with X·Y = N make communication, summed, no longer than arithmetic.
 
-    F·X/(N·M_X) + B/(X·M_Y) ≤ B·F/(N·α) is a quadratic in X; it has a solution where its discriminant is not negative.
+    F·X/(N·M_X) · E/k + B/(X·M_Y) ≤ B·F/(N·α) is a quadratic in X: it has a solution where its discriminant is not
+    negative.
 
-    Formula: (B · F / (N · α))² ≥ 4 · F · B / (N · M_X · M_Y)
+    Formula: (b · F / α)² ≥ 4 · b · F / (M_X · M_Y) · E / k
 
     Source: Scaling Book, ch. 5, appendix C.
 
-    >>> compute_bound_split_exists(B_tokens=400.0 * 64, F=32768, N=64, alpha_flops_per_byte=2560)
-    True
-    >>> compute_bound_split_exists(B_tokens=399.0 * 64, F=32768, N=64, alpha_flops_per_byte=2560)
-    False
+    >>> [compute_bound_split_exists(tokens_per_chip=b, F=32768, alpha_flops_per_byte=2560) for b in (399, 400)]
+    [False, True]
     """
-    slope, product = B_tokens * F / (N * alpha_flops_per_byte), 4 * F * B_tokens / (N * M_X * M_Y)
+    slope, product = tokens_per_chip * F / alpha_flops_per_byte, 4 * tokens_per_chip * F / (M_X * M_Y) * E / k
     return slope**2 >= product * (1 - _ROUNDING)
 
 

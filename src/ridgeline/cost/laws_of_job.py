@@ -1,0 +1,161 @@
+"""The laws of training for one job: the model, the slice and the batch say what is known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ridgeline.cost.laws import TrainingLaws, training_laws
+from ridgeline.errors import InputError
+from ridgeline.job.job import BYTES_OF, Remat
+from ridgeline.job.remat import placements
+from ridgeline.model.accounting import kept_elements_per_token
+from ridgeline.model.roles import matrix_parameters, role_accounts
+from ridgeline.model.spec import MlpSpec, MoeSpec
+from ridgeline.model.tree import model_tree
+from ridgeline.units import format_fraction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ridgeline.hardware.slice import PhysicalAxis, Slice
+    from ridgeline.job.job import Job
+    from ridgeline.model.spec import ChannelSpec, ModelSpec
+
+USUAL_MFU: Final = 0.4
+"""Where none is given. Source: Scaling Book, ch. 6, which plans with 40%."""
+
+_TORUS_AXES = ("x", "y", "z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLaws:
+    """What the laws say of a job.
+
+    Attributes:
+        job: The question.
+        laws: What follows from it.
+        assumptions: What was taken for granted, in words.
+    """
+
+    job: Job
+    laws: TrainingLaws
+    assumptions: tuple[str, ...]
+
+
+def laws_of_job(job: Job, given: Mapping[str, float | str]) -> JobLaws:
+    """What follows from a job, and from what is given beside it.
+
+    Args:
+        job: The model, the slice and, where there is one, the batch and the length of the run.
+        given: Quantities of the laws by name; they take the place of the job's own (`mfu`, `hbm_bytes`, `n_axes`, …).
+
+    Raises:
+        InputError: The slice is no torus, or a quantity is unknown or unusable.
+    """
+    known: dict[str, float | str] = {
+        "mfu": USUAL_MFU,
+        **_of_slice(job.hardware, job.plan.dtypes.compute),
+        **_of_model(job.model, job.plan.remat or Remat(policy="full")),
+        **_of_workload(job),
+    }
+    return JobLaws(job=job, laws=training_laws(**{**known, **given}), assumptions=tuple(_assumptions(job, given)))
+
+
+def _of_slice(hardware: Slice, dtype: str) -> dict[str, float]:
+    """Rates of a chip and the axes of its torus: all but one for FSDP, one for tensor parallelism."""
+    chip, axes = hardware.chip, _torus_axes(hardware)
+    if chip.torus is None:
+        raise InputError(
+            "the laws of training are those of a torus",
+            where="hardware",
+            value=hardware.name,
+            expected="a TPU slice, e.g. v5p:16x20x28",
+            fix="leave out --laws: the search knows switched networks",
+        )
+    known = {
+        "C_flops_per_s": chip.peak_flops_per_s.get(dtype, chip.peak_flops_per_s["bf16"]),
+        "W_hbm_bytes_per_s": chip.hbm_bytes_per_s,
+        "W_dcn_bytes_per_s": chip.network_bytes_per_s,
+        "hbm_bytes": chip.usable_hbm_bytes,
+        "num_chips": float(hardware.num_chips),
+        "num_slices": float(hardware.num_slices),
+    }
+    if chip.prices:
+        known["usd_per_chip_hour"] = chip.prices[0].usd_per_chip_hour
+    if not axes:
+        return known
+    links = 2 if _all_rings(axes) else 1
+    return known | {
+        "W_ici_bytes_per_s": links * chip.torus.link_bytes_per_s,
+        "n_axes": float(len(axes)),
+        "M_X": float(max(len(axes) - 1, 1)),
+        "M_Y": 1.0,
+    }
+
+
+def _of_model(spec: ModelSpec, remat: Remat) -> dict[str, float]:
+    """Its size, and the sizes of the MLP that most of its layers have."""
+    tree = model_tree(spec)
+    accounts = role_accounts(tree, seq_len=1)
+    kept = [name for name, place in placements(remat).items() if place == "device"]
+    known = {
+        "P": float(sum(each.parameters for each in accounts.values())),
+        "P_active": float(matrix_parameters(accounts, active=True)),
+        "D": float(spec.embed_dim),
+        "L": float(spec.num_layers),
+        "saved_width": kept_elements_per_token(tree, embed_dim=spec.embed_dim, names=kept) / spec.num_layers,
+    }
+    match _usual_channel(spec):
+        case MlpSpec(mlp_dim=width):
+            return known | {"F": float(width)}
+        case MoeSpec(expert_mlp_dim=width) as experts:
+            always = (experts.shared_mlp_dim + experts.dense_mlp_dim) / width
+            return known | {"F": float(width), "E": experts.num_experts + always, "k": experts.top_k + always}
+        case None:
+            return known
+
+
+def _of_workload(job: Job) -> dict[str, float]:
+    workload, plan = job.workload, job.plan
+    known = {
+        "T": float(workload.seq_len),
+        "b_w": BYTES_OF[plan.dtypes.weights],
+        "b_g": BYTES_OF[plan.dtypes.gradients],
+        "b_a": BYTES_OF[plan.dtypes.activations],
+        "b_mu": BYTES_OF[plan.optimizer.mu_dtype],
+        "b_nu": BYTES_OF[plan.optimizer.nu_dtype],
+    }
+    if workload.global_batch is not None:
+        known["batch_tokens"] = float(workload.global_batch * workload.seq_len)
+    return known if workload.tokens is None else known | {"run_tokens": workload.tokens}
+
+
+def _assumptions(job: Job, given: Mapping[str, float | str]) -> Iterator[str]:
+    yield "The layer of these laws is an MLP in two-byte numbers; attention and vocabulary are left out of its traffic."
+    if "mfu" not in given:
+        yield f"MFU is taken as {format_fraction(USUAL_MFU)}, which Scaling Book, ch. 6, plans with; mfu=… replaces it."
+    axes = _torus_axes(job.hardware)
+    if axes and not _all_rings(axes):
+        yield "Not every axis of the slice is a ring: links are counted one way."
+    if isinstance(_usual_channel(job.model), MoeSpec):
+        yield "All experts are gathered like other weights; expert parallelism is not among these laws."
+    if len(Counter(layer.mlp for layer, _ in job.model.layers)) > 1:
+        yield "Layers differ: F is the MLP width that most of them have."
+
+
+def _torus_axes(hardware: Slice) -> list[PhysicalAxis]:
+    return [axis for axis in hardware.axes if axis.name in _TORUS_AXES and axis.size > 1]
+
+
+def _all_rings(axes: Sequence[PhysicalAxis]) -> bool:
+    return all(axis.wiring == "ring" for axis in axes)
+
+
+def _usual_channel(spec: ModelSpec) -> ChannelSpec | None:
+    counts: Counter[ChannelSpec] = Counter()
+    for layer, count in spec.layers:
+        if layer.mlp is not None:
+            counts[layer.mlp] += count
+    return counts.most_common(1)[0][0] if counts else None
