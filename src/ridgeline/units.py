@@ -212,6 +212,15 @@ def format_count(count: float) -> str:
     return f"{number.rstrip('0').rstrip('.') if '.' in number else number}{unit}"
 
 
+def format_things(count: float, noun: str) -> str:
+    """A number of things with their name: `1 chip`, `8,192 tokens`; the noun is given in the singular.
+
+    >>> format_things(1, "chip-hour"), format_things(64, "chip")
+    ('1 chip-hour', '64 chips')
+    """
+    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
+
+
 def format_usd(cost_usd: float) -> str:
     """An amount of US dollars: `$3.22`, `$48,210`, `$12.3M`."""
     if not math.isfinite(cost_usd):

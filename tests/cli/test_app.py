@@ -11,7 +11,7 @@ import pytest
 
 import ridgeline
 from ridgeline.cli import train as train_module
-from ridgeline.cli.app import VERBS, main
+from ridgeline.cli.app import ALL_VERBS, VERBS, main
 from ridgeline.errors import InfeasibleError, MissingExtraError
 
 HEAVY = ("jax", "numpy", "plotly", "pydantic", "rich")
@@ -86,6 +86,18 @@ def test_a_malformed_command_line_gets_one_message_and_exit_code_2(
     assert printed.out == ""
     assert printed.err.startswith(message)
     assert printed.err.endswith("--help\n")
+
+
+@pytest.mark.parametrize("verb", [verb for verb in ALL_VERBS if verb not in VERBS])
+def test_a_verb_that_is_planned_is_said_to_be_so(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 2
+
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == (
+        f"error: '{verb}' is planned, not built yet\n  where:    ridgeline\n  expected: {', '.join(VERBS)}\n"
+        "  fix:      see ridgeline --help for what works today\n"
+    )
 
 
 def raising(error: BaseException) -> Callable[..., NoReturn]:

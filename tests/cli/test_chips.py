@@ -15,6 +15,7 @@ from ridgeline.errors import InputError
         ("ironwood", "tpu7x · Google TPU7x (Ironwood)"),
         ("a100-80gb", "a100-80gb · NVIDIA A100 SXM4 80GB"),
         ("v5p-512", "v5p:4x8x8 · Google TPU v5p · 256 chips, 256 devices, 64 hosts"),
+        ("v5e:1x1", "v5e:1x1 · Google TPU v5e · 1 chip, 1 device, 1 host"),
         ("h100:64", "h100:64 · NVIDIA H100 SXM5 80GB · 64 chips, 64 devices, 8 hosts"),
     ],
 )

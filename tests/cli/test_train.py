@@ -101,6 +101,21 @@ def test_logits_computed_in_eight_chunks_are_an_eighth_as_large(train: Train) ->
     assert logits_bytes[0] == 8 * logits_bytes[1]
 
 
+def test_a_run_shorter_than_a_step_is_said_to_be_so(train: Train) -> None:
+    screen = train(*QUESTION, "--tokens", "1")[1]
+
+    assert "\n  run of 1    less than one step, which is 2.1M tokens\n" in screen
+
+
+def test_one_of_a_thing_is_not_many(train: Train) -> None:
+    pinned = ("--mesh", "tp=1", "--remat", "full", "--gradient-accumulation", "1")
+    screen = train("gpt3-52k", "--on", "v5e:1x1", "--global-batch", "1", "--seq-len", "1024", *pinned)[1]
+
+    assert screen.startswith("gpt3-52k on v5e:1x1: 1 chip, 1 × 1,024 tokens a step\n")
+    assert "\n  1 plan costed in " in screen
+    assert screen.endswith("; 1 fits.\n")
+
+
 def test_a_saved_job_asks_the_same_question(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     train(*QUESTION, "--mesh", "fsdp=64", "--quantization", "int8", "--save", "job.toml")
@@ -287,6 +302,16 @@ def test_a_setting_that_is_not_modelled_is_said_to_be_so(train: Train, tmp_path:
                 value="256 sequences, 2Mi tokens",
                 expected="either sequences (global_batch) or tokens (batch_tokens)",
                 fix="leave one of them out",
+            ),
+        ),
+        (
+            [*with_flags(), "--force"],
+            refusal(
+                "nothing to replace",
+                where="--force",
+                value="--force without --save",
+                expected="--save FILE beside it",
+                fix="add --save FILE, or leave --force out",
             ),
         ),
         (

@@ -221,7 +221,8 @@ def test_no_legal_slice_is_larger_than_its_pod() -> None:
         ("h100", "not the name of a slice", "write, for example, h100:8"),
         ("a100-80gb", "not the name of a slice", "write, for example, a100-80gb:8"),
         ("v5p:0x4x4", "no such number of chips", "write, for example, v5p:4x4x4"),
-        ("0*v5e:16x16", "no such number of chips", "write, for example, v5e:4x4"),
+        ("0*v5e:16x16", "no such number of slices", "write, for example, v5e:4x4"),
+        ("1000000*v5e:16x16", "no such number of slices", "write, for example, v5e:4x4"),
         ("h100:1000000000", "no such number of chips", "write, for example, h100:8"),
         ("v5q:4x4x4", "unknown chip", "did you mean v5p, v5e?"),
         ("v5e:3x3", "v5e has no slice of that shape", "the nearest are v5e:4x4, v5e:2x4, v5e:2x2"),
@@ -260,3 +261,19 @@ def test_a_refusal_says_what_where_why_and_how_to_fix_it() -> None:
         "  expected: a number of TensorCores, 2 a chip\n"
         "  fix:      the nearest are v5p-384 (4x4x12), v5p-512 (4x8x8), v5p-640 (4x4x20)"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "limits"),
+    [
+        ("0*v5e:16x16", "1 to 3,906 slices of 256 chips"),  # 3,906 x 256 = 999,936
+        ("1000000*v5e:16x16", "1 to 3,906 slices of 256 chips"),
+        ("v5p:0x4x4", "1 to 1,000,000 chips"),
+        ("h100:2000000", "1 to 1,000,000 chips"),
+    ],
+)
+def test_a_number_that_nobody_has_is_refused_with_the_limits(name: str, limits: str) -> None:
+    with pytest.raises(InputError) as refused:
+        parse_slice(name)
+
+    assert refused.value.expected == limits

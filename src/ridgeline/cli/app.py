@@ -14,6 +14,27 @@ if TYPE_CHECKING:
 VERBS = ("chips", "model", "matmul", "train")
 """What can be asked, in the order of a first visit; each is the function of that name in the module of that name."""
 
+ALL_VERBS = (
+    "chips",
+    "model",
+    "roofline",
+    "matmul",
+    "train",
+    "scale",
+    "serve",
+    "compile",
+    "run",
+    "profile",
+    "tune",
+    "numerics",
+    "calibrate",
+    "export",
+    "sweep",
+    "validate",
+    "ui",
+)
+"""What will be asked once all is built; those that are not in `VERBS` yet are planned."""
+
 _INTERRUPTED = 130
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ridgeline import __version__
-from ridgeline.cli.app import VERBS
+from ridgeline.cli.app import ALL_VERBS, VERBS
 from ridgeline.cli.output import complain, discard_output
 from ridgeline.errors import InfeasibleError, RidgelineError
 
@@ -34,6 +34,12 @@ def run(words: Sequence[str]) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without × and █ gets a question mark, not a traceback
     words = list(words) or ["--help"]
+    if words[0] in ALL_VERBS and words[0] not in VERBS:
+        complain(
+            f"error: '{words[0]}' is planned, not built yet\n  where:    ridgeline\n"
+            f"  expected: {', '.join(VERBS)}\n  fix:      see ridgeline --help for what works today"
+        )
+        return _BAD_INPUT
     # A verb's own module is enough to run it; help, and a misspelt verb, need them all.
     verbs = (words[0],) if words[0] in VERBS else VERBS
     command = typer.main.get_command(_application(verbs))

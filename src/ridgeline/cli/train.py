@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ridgeline.errors import InfeasibleError
+from ridgeline.errors import InfeasibleError, InputError
 
 _Text = str | None
 
@@ -71,6 +71,14 @@ def train(
         "mu_dtype": mu_dtype,
         "nu_dtype": nu_dtype,
     }
+    if force and save is None:
+        raise InputError(
+            "nothing to replace",
+            where="--force",
+            value="--force without --save",
+            expected="--save FILE beside it",
+            fix="add --save FILE, or leave --force out",
+        )
     question = read_job(job, settings(flags, written=lambda name: f"--{name.replace('_', '-')}"))
     if save is not None:
         write_job(question, save, force=force)

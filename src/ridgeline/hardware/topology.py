@@ -181,15 +181,22 @@ def _read_name(text: str, where: str) -> _Name:
     chip = load_chip(match["chip"], where=where)
     num_slices, size = int(match["slices"] or 1), parse_shape(match["size"])
     if not 1 <= num_slices * prod(size) <= _MOST_CHIPS:
-        raise InputError(
-            "no such number of chips",
-            where=where,
-            value=text,
-            expected=f"1 to {_MOST_CHIPS:,}",
-            fix=f"write, for example, {_example(chip)}",
-        )
+        raise _no_such_number(text, chip, size, where)
     counts_cores = match["mark"] == "-" and len(size) == 1
     return _Name(text=text, where=where, chip=chip, num_slices=num_slices, size=size, counts_cores=counts_cores)
+
+
+def _no_such_number(text: str, chip: Chip, size: tuple[int, ...], where: str) -> InputError:
+    """None at all, or more than anyone has: of slices where one of them would do, else of chips."""
+    of_slices = "*" in text and 1 <= prod(size) <= _MOST_CHIPS
+    most_slices = _MOST_CHIPS // prod(size) if of_slices else 0
+    return InputError(
+        f"no such number of {'slices' if of_slices else 'chips'}",
+        where=where,
+        value=text,
+        expected=f"1 to {most_slices:,} slices of {prod(size):,} chips" if of_slices else f"1 to {_MOST_CHIPS:,} chips",
+        fix=f"write, for example, {_example(chip)}",
+    )
 
 
 def _torus_shape(name: _Name, torus: Torus) -> Shape:

@@ -17,6 +17,7 @@ from ridgeline.units import (
     format_flops_per_s,
     format_rate_bytes_per_s,
     format_seconds,
+    format_things,
     format_usd,
 )
 
@@ -73,7 +74,7 @@ def chips_report(chips: Sequence[Chip]) -> Report:
         "no public price. Links: ICI or NVLink, one way, all of a chip's together. Prices are on demand, as read on "
         "the date that `ridgeline chips NAME` shows.",
     )
-    return Report(headline=f"{len(chips)} chips", pieces=(table,))
+    return Report(headline=format_things(len(chips), "chip"), pieces=(table,))
 
 
 def chip_report(chip: Chip) -> Report:
@@ -95,8 +96,8 @@ def slice_report(hardware: Slice) -> Report:
         ),
     ]
     return Report(
-        headline=f"{hardware.name} · {chip.title} · {format_count(hardware.num_chips)} chips, "
-        f"{format_count(hardware.num_devices)} devices, {format_count(hardware.num_hosts)} hosts",
+        headline=f"{hardware.name} · {chip.title} · {format_things(hardware.num_chips, 'chip')}, "
+        f"{format_things(hardware.num_devices, 'device')}, {format_things(hardware.num_hosts, 'host')}",
         pieces=(_axes(hardware), _plain_facts("The whole slice", totals), *_chip_pieces(chip)),
     )
 

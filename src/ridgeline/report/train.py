@@ -16,6 +16,7 @@ from ridgeline.units import (
     format_count,
     format_fraction,
     format_seconds,
+    format_things,
     format_usd,
 )
 
@@ -61,9 +62,9 @@ def train_report(answer: TrainAnswer) -> Report:
     """The screen."""
     job, best = answer.job, answer.best
     hardware, seq_len = job.hardware, job.workload.seq_len
-    batch = f"{format_count(answer.global_batch)} × {format_count(seq_len)} tokens a step"
+    batch = f"{format_count(answer.global_batch)} × {format_things(seq_len, 'token')} a step"
     return Report(
-        headline=f"{job.model.name} on {hardware.name}: {format_count(hardware.num_chips)} chips, {batch}",
+        headline=f"{job.model.name} on {hardware.name}: {format_things(hardware.num_chips, 'chip')}, {batch}",
         pieces=(
             Facts(title="Best plan", rows=tuple(_best_rows(answer))),
             _time_bars(best.step),
@@ -161,12 +162,16 @@ def _best_rows(answer: TrainAnswer) -> Iterator[tuple[str, Cell]]:
     usage = f"{format_bytes(memory.total_bytes)} of {format_bytes(memory.usable_bytes)} usable per device"
     yield "memory", Cell(text=f"{word}: {usage}", tone=tone)
     if answer.run is not None and job.workload.tokens is not None:
-        yield f"run of {format_count(job.workload.tokens)}", Cell(text=_run(answer.run), tone="strong")
+        step_tokens = answer.global_batch * job.workload.seq_len
+        run = _run(answer.run, step_tokens=step_tokens)
+        yield f"run of {format_count(job.workload.tokens)}", Cell(text=run, tone="strong")
 
 
-def _run(run: RunEstimate) -> str:
-    length = f"{format_seconds(run.duration_s)}, {format_count(run.steps)} steps, "
-    hours = f"{format_count(run.chip_hours)} chip-hours"
+def _run(run: RunEstimate, *, step_tokens: int) -> str:
+    if run.steps < 1:
+        return f"less than one step, which is {format_things(step_tokens, 'token')}"
+    length = f"{format_seconds(run.duration_s)}, {format_things(run.steps, 'step')}, "
+    hours = format_things(run.chip_hours, "chip-hour")
     cost = "no public price" if run.cost_usd is None else f"{format_usd(run.cost_usd)} ({run.price_source})"
     return f"{length}{hours}, {cost}"
 
@@ -287,8 +292,9 @@ def _assumptions(answer: TrainAnswer) -> Iterator[Cell]:
     for assumption in answer.assumptions:
         yield Cell(text=assumption, tone="dim")
     search = answer.search
-    plans = f"{format_count(search.plans)} plans costed in {format_seconds(search.seconds)}"
-    yield Cell(text=f"{plans}; {format_count(search.fitting)} fit.", tone="dim")
+    plans = f"{format_things(search.plans, 'plan')} costed in {format_seconds(search.seconds)}"
+    fit = f"{format_count(search.fitting)} {'fits' if search.fitting == 1 else 'fit'}"
+    yield Cell(text=f"{plans}; {fit}.", tone="dim")
 
 
 def _plan_json(estimate: PlanEstimate) -> dict[str, Json]:

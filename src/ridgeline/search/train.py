@@ -211,8 +211,9 @@ def _nothing_fits(job: Job, searched: _Searched, began_s: float) -> InfeasibleEr
     needed, usable = format_bytes(closest.memory.total_bytes), format_bytes(setting.usable_hbm_bytes)
     largest = ", ".join(f"{name} {format_bytes(size)}" for name, size in closest.memory.largest[:3])
     mesh = " ".join(f"{axis}={degree}" for axis, degree in closest.plan.mesh.items()) or "one device"
+    plans = "the only plan there is" if len(searched.table) == 1 else f"any of {len(searched.table):,} plans"
     return InfeasibleError(
-        f"{job.model_reference} does not fit on {job.hardware.name} under any of {len(searched.table)} plans",
+        f"{job.model_reference} does not fit on {job.hardware.name} under {plans}",
         reasons=[
             f"the least any plan needs is {needed} of {usable} a device ({mesh}, remat {closest.plan.remat.policy})",
             f"its largest tensors: {largest}",
