@@ -331,4 +331,4 @@ def test_sizes_and_rates_are_positive(wrong: dict[str, float]) -> None:
 
 def test_an_unknown_collective_is_refused_with_its_nearest_name() -> None:
     with pytest.raises(InputError, match="did you mean all_gather"):
-        collective("allgather", size_bytes=1e9, axes=4)  # type: ignore[arg-type] - the point of the test
+        collective("allgather", size_bytes=1e9, axes=4)

@@ -52,7 +52,7 @@ def test_a_transfer_is_asked_by_positions() -> None:
 
 @pytest.mark.parametrize("wraps", [True, "yes", [True, True], "ring,ring"])
 def test_wraparound_is_said_in_words_or_truth_values(wraps: object) -> None:
-    asked = ridgeline.point_to_point(bytes=1, topology=(4, 4), wraps=wraps, link_bandwidth=1e9)  # type: ignore[arg-type] - one of many kinds
+    asked = ridgeline.point_to_point(bytes=1, topology=(4, 4), wraps=wraps, link_bandwidth=1e9)
 
     assert asked.hops == 4
 

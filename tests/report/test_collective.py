@@ -100,7 +100,7 @@ def test_a_path_shows_its_bottleneck_both_ways_of_adding_up_and_every_stage() ->
 @pytest.mark.parametrize("hardware", ["v5e:16x16", "2*tpu7x:4x4x4", "h100:64"])
 @pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"])
 def test_no_line_is_wider_than_the_screen(kind: str, hardware: str) -> None:
-    answer = collective(kind, size_bytes=34e6, hardware=parse_slice(hardware))  # type: ignore[arg-type] - parametrised
+    answer = collective(kind, size_bytes=34e6, hardware=parse_slice(hardware))
 
     for line in screen(explained(collective_report(answer), answer.derivations)).splitlines():
         assert len(line) <= 100
