@@ -3,12 +3,14 @@
 import json
 import math
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
 import ridgeline
 from ridgeline.cost.work import Part, in_sequence
-from ridgeline.report.blocks import Bars, Table
+from ridgeline.job.job import Quantization
+from ridgeline.report.blocks import Bars, Facts, Table
 from ridgeline.report.terminal import render
 from ridgeline.report.train import time_shares_s, train_json, train_report
 from ridgeline.search.answer import Rejected, RunEstimate, TrainAnswer
@@ -47,6 +49,47 @@ def test_the_screen_keeps_to_its_width(answer: TrainAnswer, width: int) -> None:
     screen = render(train_report(answer), width=width, colour=False)
 
     assert max(map(len, screen.splitlines())) <= width
+
+
+def fact(answer: TrainAnswer, label: str) -> str:
+    facts = next(piece for piece in train_report(answer).pieces if isinstance(piece, Facts))
+    return dict(facts.rows)[label].text
+
+
+@pytest.mark.parametrize(
+    ("mfu", "kind", "text"),
+    [
+        (0.537, None, "53.7% of the bf16 peak (maxtext FLOPs)"),
+        (0.98, "int8", "98.0% of the bf16 peak (maxtext FLOPs)"),
+        (
+            1.12,
+            "int8",
+            "112.0% of the bf16 peak (maxtext FLOPs); above 100% because int8 matmuls are faster than that peak",
+        ),
+        (
+            1.01,
+            None,
+            "101.0% of the bf16 peak (maxtext FLOPs); above 100% because it counts FLOPs that are not computed",
+        ),
+    ],
+)
+def test_mfu_names_its_denominator_and_why_it_may_exceed_it(
+    answer: TrainAnswer, mfu: float, kind: Literal["int8"] | None, text: str
+) -> None:
+    recipe = None if kind is None else Quantization(kind=kind)
+    best = replace(answer.best, mfu=mfu, plan=replace(answer.best.plan, quantization=recipe))
+
+    assert fact(replace(answer, best=best), "MFU") == text
+
+
+def test_the_roofline_bounds_this_plan_and_not_every_other(answer: TrainAnswer) -> None:
+    assert fact(answer, "roofline").endswith("; no run of this plan can be faster")
+
+
+def test_an_undated_price_is_said_to_be_so() -> None:
+    answer = ridgeline.train("llama3.1-8b", on="v5p:4x4x4", global_batch=256, seq_len=8192, tokens="1T")
+
+    assert fact(answer, "run of 1T").endswith("Google Cloud us-central1, undated)")
 
 
 def test_memory_bars_are_measured_against_usable_memory(answer: TrainAnswer) -> None:

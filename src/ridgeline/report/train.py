@@ -155,8 +155,8 @@ def _best_rows(answer: TrainAnswer) -> Iterator[tuple[str, Cell]]:
     yield "precision", Cell(text=_precision(plan))
     interval = f"({format_seconds(step.low_s)} to {format_seconds(step.high_s)})"
     yield "step", Cell(text=f"{format_seconds(step.expected_s)} {interval}", tone="strong")
-    yield "roofline", Cell(text=f"{format_seconds(step.roofline_s)}; no run can be faster")
-    yield "MFU", Cell(text=f"{format_fraction(best.mfu)} ({answer.mfu_convention})")
+    yield "roofline", Cell(text=f"{format_seconds(step.roofline_s)}; no run of this plan can be faster")
+    yield "MFU", Cell(text=_mfu(answer))
     yield "throughput", Cell(text=f"{format_count(best.tokens_per_s_per_chip)} tokens/s per chip")
     yield "waits for", Cell(text=f"{_BOUNDS[best.bound]}: {best.bound_reason}")
     usage = f"{format_bytes(memory.total_bytes)} of {format_bytes(memory.usable_bytes)} usable per device"
@@ -165,6 +165,19 @@ def _best_rows(answer: TrainAnswer) -> Iterator[tuple[str, Cell]]:
         step_tokens = answer.global_batch * job.workload.seq_len
         run = _run(answer.run, step_tokens=step_tokens)
         yield f"run of {format_count(job.workload.tokens)}", Cell(text=run, tone="strong")
+
+
+def _mfu(answer: TrainAnswer) -> str:
+    """The fraction with what it is of, and why, where it is more than the whole."""
+    best, peaks = answer.best, answer.job.hardware.chip.peak_flops_per_s
+    peak = "bf16" if "bf16" in peaks else best.plan.dtypes.compute
+    of_peak = f"{format_fraction(best.mfu)} of the {peak} peak ({answer.mfu_convention} FLOPs)"
+    if not best.mfu > 1:
+        return of_peak
+    recipe = best.plan.quantization
+    if recipe is not None and recipe.kind in peaks:
+        return f"{of_peak}; above 100% because {recipe.kind} matmuls are faster than that peak"
+    return f"{of_peak}; above 100% because it counts FLOPs that are not computed"
 
 
 def _run(run: RunEstimate, *, step_tokens: int) -> str:
