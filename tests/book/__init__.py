@@ -1,1 +1,0 @@
-"""The acceptance suite: published questions with their answers, each put to the public API."""
