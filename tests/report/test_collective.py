@@ -71,6 +71,15 @@ def test_what_is_not_known_is_left_out_of_the_screen_and_null_in_json() -> None:
     assert collective_json(answer)["time_s"] is None
 
 
+def test_a_question_without_a_size_still_tells_hops_floor_and_threshold() -> None:
+    printed = screen(collective_report(collective("all_gather", axes="x", hardware=parse_slice("v5e:8x16"))))
+
+    assert printed.splitlines()[0] == "All-gather over x 8 (line) of v5e:8x16"
+    assert "7.00 µs, 7 hops" in printed
+    assert "400 kB" in printed
+    assert "unknown" not in printed + screen(point_to_point_report(point_to_point(hardware=parse_slice("v5e:4x4"))))
+
+
 def test_derivations_are_always_in_json_and_on_the_screen_when_asked() -> None:
     answer = collective("all_gather", size_bytes=34e6, axes="x", hardware=parse_slice("v5e:8x16"))
 

@@ -153,7 +153,7 @@ def _array(given: CollectiveGiven) -> Derivation:
 
 def _at_least(floor_s: float, bandwidth_s: float) -> float:
     """The larger; a floor that is not known is left out."""
-    return bandwidth_s if isnan(floor_s) else max(floor_s, bandwidth_s)
+    return bandwidth_s if isnan(floor_s) or isnan(bandwidth_s) else max(floor_s, bandwidth_s)
 
 
 def _bound(demand: Demand) -> Bound:

@@ -13,7 +13,7 @@ from ridgeline.report.jsonable import Json, jsonable
 from ridgeline.units import format_count, format_decimal_bytes, format_flops, format_rate_bytes_per_s, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ridgeline.cost.collective_answer import Bound, CollectiveAnswer, ExchangeCounts
     from ridgeline.cost.transfer_question import PathAnswer, PathStageName, PointToPointAnswer
@@ -37,11 +37,11 @@ _PATH: Mapping[PathStageName, str] = {
 
 
 def collective_report(answer: CollectiveAnswer) -> Report:
-    """How long a collective takes, why, and what would change it."""
+    """How long a collective takes, why, and what would change it; what the question leaves open is left out."""
+    of = "" if isnan(answer.array_bytes) else f" of {format_decimal_bytes(answer.array_bytes)}"
+    over = " × ".join(answer.axes) or "a single device"
     where = f" of {answer.hardware}" if answer.hardware else ""
-    headline = (
-        f"{_words(answer.kind)} of {format_decimal_bytes(answer.array_bytes)} over {' × '.join(answer.axes)}{where}"
-    )
+    headline = f"{answer.kind.replace('_', '-').capitalize()}{of} over {over}{where}"
     return Report(headline=headline, pieces=tuple(_collective_pieces(answer)))
 
 
@@ -51,20 +51,20 @@ def collective_json(answer: CollectiveAnswer) -> dict[str, Json]:
 
 
 def point_to_point_report(answer: PointToPointAnswer) -> Report:
-    """How long from one chip to another."""
-    between = f" from {_position(answer.start)} to {_position(answer.end)}" if answer.start else ""
+    """How long from one chip to another; what the question leaves open is left out."""
+    between = f"from {_position(answer.start)} to {_position(answer.end)}" if answer.start else "from chip to chip"
+    size = "Any size " if isnan(answer.size_bytes) else f"{format_decimal_bytes(answer.size_bytes)} "
+    total = "" if isnan(answer.total_s) else f": {format_seconds(answer.total_s)}"
     rows = (
-        ("first byte", format_seconds(answer.first_byte_s)),
-        ("last byte", format_seconds(answer.total_s)),
-        ("of that, at full rate", format_seconds(answer.transfer_s)),
-        ("hops", format_count(answer.hops)),
-        ("links used at once", format_count(answer.ports)),
-        ("one link, one way", format_rate_bytes_per_s(answer.link_bytes_per_s)),
+        ("first byte", answer.first_byte_s, format_seconds),
+        ("last byte", answer.total_s, format_seconds),
+        ("of that, at full rate", answer.transfer_s, format_seconds),
+        ("hops", answer.hops, format_count),
+        ("links used at once", answer.ports, format_count),
+        ("one link, one way", answer.link_bytes_per_s, format_rate_bytes_per_s),
     )
-    return Report(
-        headline=f"{format_decimal_bytes(answer.size_bytes)}{between}: {format_seconds(answer.total_s)}",
-        pieces=(_facts("One chip to another", rows),),
-    )
+    known = [(label, formatted(value)) for label, value, formatted in rows if not isnan(value)]
+    return Report(headline=f"{size}{between}{total}", pieces=(_facts("One chip to another", known),))
 
 
 def point_to_point_json(answer: PointToPointAnswer) -> dict[str, Json]:
@@ -107,7 +107,8 @@ def path_json(answer: PathAnswer) -> dict[str, Json]:
 
 def _collective_pieces(answer: CollectiveAnswer) -> Iterator[Piece]:
     yield _facts("Time", _times(answer))
-    yield _facts("The array", _array(answer))
+    if not isnan(answer.array_bytes):
+        yield _facts("The array", _array(answer))
     if len(answer.stages) > 1:
         yield _wires(answer)
     if answer.one_way is not None and not isnan(answer.num_devices):
@@ -120,15 +121,15 @@ def _collective_pieces(answer: CollectiveAnswer) -> Iterator[Piece]:
 def _times(answer: CollectiveAnswer) -> Iterator[tuple[str, str]]:
     if not isnan(answer.time_s):
         yield "exact", f"{format_seconds(answer.time_s)}, set by {_BOUNDS[answer.bound]}"
-    same = answer.approximate_s == answer.time_s
-    yield (
-        "as the book approximates",
-        "the same" if same else f"{format_seconds(answer.approximate_s)}, rings taken as long",
-    )
+    if answer.approximate_s == answer.time_s:
+        yield "as the book approximates", "the same"
+    elif not isnan(answer.approximate_s):
+        yield "as the book approximates", f"{format_seconds(answer.approximate_s)}, rings taken as long"
     yield "latency floor", _floor(answer)
     if not isnan(answer.threshold_bytes):
-        yield "latency-bound below", f"{format_decimal_bytes(answer.threshold_bytes)}; this is in the {_regime(answer)}"
-    if answer.regime != "latency" and answer.if_ring_s != answer.if_line_s:
+        regime = "" if answer.regime == "unknown" else f"; this is in the {answer.regime} regime"
+        yield "latency-bound below", f"{format_decimal_bytes(answer.threshold_bytes)}{regime}"
+    if answer.regime != "latency" and answer.if_ring_s < answer.if_line_s:
         yield (
             "if every axis closed",
             f"{format_seconds(answer.if_ring_s)}; if none did, {format_seconds(answer.if_line_s)}",
@@ -139,10 +140,6 @@ def _floor(answer: CollectiveAnswer) -> str:
     if isnan(answer.latency_s):
         return "left out: no hop time is known"
     return f"{format_seconds(answer.latency_s)}, {format_count(answer.hops)} hops"
-
-
-def _regime(answer: CollectiveAnswer) -> str:
-    return {"bandwidth": "bandwidth regime", "latency": "latency regime", "unknown": "regime of neither"}[answer.regime]
 
 
 def _array(answer: CollectiveAnswer) -> Iterator[tuple[str, str]]:
@@ -163,8 +160,8 @@ def _wires(answer: CollectiveAnswer) -> Table:
                 Cell(text=format_count(stage.size)),
                 Cell(text=format_count(stage.links)),
                 Cell(text=format_rate_bytes_per_s(stage.bytes_per_s)),
-                Cell(text=format_seconds(stage.bandwidth_s)),
-                Cell(text=format_seconds(stage.approximate_s)),
+                _known(stage.bandwidth_s, format_seconds),
+                _known(stage.approximate_s, format_seconds),
             )
             for stage in answer.stages
         ),
@@ -181,9 +178,9 @@ def _hop_by_hop(answer: CollectiveAnswer) -> Table:
             (
                 Cell(text=words),
                 Cell(text=format_count(steps.hops)),
-                Cell(text=format_decimal_bytes(steps.hop_bytes)),
-                Cell(text=format_seconds(steps.hop_transfer_s)),
-                Cell(text=format_seconds(steps.bandwidth_s)),
+                _known(steps.hop_bytes, format_decimal_bytes),
+                _known(steps.hop_transfer_s, format_seconds),
+                _known(steps.bandwidth_s, format_seconds),
             )
             for words, steps in ways
             if steps is not None
@@ -215,8 +212,8 @@ def _siblings(answer: CollectiveAnswer) -> Table:
         rows=tuple(
             (
                 Cell(text=kind, tone="strong" if kind == answer.kind else "plain"),
-                Cell(text=format_seconds(answer.each_kind_s[kind])),
-                Cell(text="–" if isnan(ratio) else f"{ratio:.3g}"),
+                _known(answer.each_kind_s[kind], format_seconds),
+                _known(ratio, "{:.3g}".format),
                 Cell(text=TRANSPOSES[kind]),
             )
             for kind, ratio in answer.each_kind_ratio.items()
@@ -236,8 +233,8 @@ def _facts(title: str, rows: Iterable[tuple[str, str]]) -> Facts:
     return Facts(title=title, rows=tuple((label, Cell(text=text)) for label, text in rows))
 
 
-def _words(kind: str) -> str:
-    return kind.replace("_", "-").capitalize()
+def _known(value: float, formatted: Callable[[float], str]) -> Cell:
+    return Cell(text="–", tone="dim") if isnan(value) else Cell(text=formatted(value))
 
 
 def _position(position: tuple[int, ...]) -> str:
