@@ -10,12 +10,14 @@ from ridgeline.cost.critical_size import matmul_critical_rows, small_batch_criti
 from ridgeline.cost.explain import derive
 from ridgeline.cost.operation_roofline import bandwidth_of, peak_of
 from ridgeline.cost.roofline import attainable_flops_per_s, ridge_flops_per_byte
+from ridgeline.job.operation import MEMORIES, Rates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ridgeline.cost.explain import Derivation
-    from ridgeline.job.operation import ElementBytes, Memory, Rates
+    from ridgeline.hardware.chip import Chip
+    from ridgeline.job.operation import ElementBytes, Memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,20 @@ def ridge_of(rates: Rates, memory: Memory, *, computes: str = "") -> Ridge:
         bytes_per_s=rate.value,
         ridge_flops_per_byte=ridge.value,
         derivations=(*peak.derivations, *rate.derivations, ridge),
+    )
+
+
+def ridges_of(chip: Chip) -> tuple[Ridge, ...]:
+    """Every ridge of a chip that is known: each rate of its matrix and vector units, over each of its memories."""
+    vector = chip.vector_flops_per_s
+    peaks = {f"MXU {dtype}": peak for dtype, peak in chip.peak_flops_per_s.items() if dtype != "f32"}
+    peaks |= {} if vector is None else {"VPU f32": vector}
+    known = {"hbm": chip.hbm_bytes_per_s, "vmem": chip.vmem_bytes_per_s, "host": chip.pcie_bytes_per_s}
+    rates: Mapping[Memory, float] = {memory: rate for memory in MEMORIES if (rate := known[memory]) is not None}
+    return tuple(
+        ridge_of(Rates(peak_flops_per_s=peak, memory_bytes_per_s={memory: rate}), memory, computes=computes)
+        for computes, peak in peaks.items()
+        for memory, rate in rates.items()
     )
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ridgeline.cost.work import smaller
 from ridgeline.model.flops import attention_flops as attention_flops  # noqa: PLC0414 - beside its kin, for importers
 from ridgeline.model.flops import matmul_flops as matmul_flops  # noqa: PLC0414 - beside its kin, for importers
@@ -169,6 +167,8 @@ def attained_s(*, flops: Number, C_flops_per_s: float, traffic_bytes: Number, W_
     >>> print(round(both_s**1.5, 9))
     2.0
     """
+    import numpy as np
+
     arithmetic_s = compute_s(flops=flops, C_flops_per_s=C_flops_per_s)
     traffic_s = transfer_s(traffic_bytes=traffic_bytes, W_bytes_per_s=W_bytes_per_s)
     return np.cbrt(arithmetic_s * np.sqrt(arithmetic_s) + traffic_s * np.sqrt(traffic_s)) ** 2

@@ -5,7 +5,8 @@ over the busiest link of each kind. Work of parts adds up. Time does not: parts 
 (`in_sequence`) or one behind the other (`overlapped`), and the tree says which.
 
 Every quantity is a `Number`: one float for one plan, or a column of floats for many plans at once. The
-formulas are the same; none looks at the values.
+formulas are the same; none looks at the values. numpy is imported by what meets columns: questions about one
+number answer without it, and sooner.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-Number: TypeAlias = float | NDArray[np.float64]
+    import numpy as np
+    from numpy.typing import NDArray
+
+Number: TypeAlias = "float | NDArray[np.float64]"
 """One value, or a column of values (one a plan)."""
 
 Phase: TypeAlias = Literal["forward", "recompute", "backward", "optimizer", "step"]
@@ -170,6 +171,8 @@ def larger(a: Number, b: Number) -> Number:
     """
     if isinstance(a, float | int) and isinstance(b, float | int):
         return max(a, b)
+    import numpy as np
+
     return np.maximum(a, b)
 
 
@@ -181,6 +184,8 @@ def smaller(a: Number, b: Number) -> Number:
     """
     if isinstance(a, float | int) and isinstance(b, float | int):
         return min(a, b)
+    import numpy as np
+
     return np.minimum(a, b)
 
 

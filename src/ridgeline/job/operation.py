@@ -6,7 +6,7 @@ Sizes go by the letters of the book *How To Scale Your Model* (docs/nomenclature
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +21,8 @@ OperationKind: TypeAlias = Literal[
 
 Memory: TypeAlias = Literal["hbm", "vmem", "host"]
 """Where an array lies: the chip's memory, its vector memory, or the host's, behind PCIe."""
+
+MEMORIES: tuple[Memory, ...] = get_args(Memory)
 
 SIZES: Mapping[OperationKind, tuple[str, ...]] = {
     "matmul": ("B", "D", "F"),

@@ -37,6 +37,8 @@ SIZE_NAMES: Final[Mapping[str, str]] = {
     "tokens": "B",
     "queries": "T",
     "keys": "S",
+    "width": "D",
+    "outputs": "F",
     "heads": "N",
     "kv_heads": "K",
     "head_dim": "H",

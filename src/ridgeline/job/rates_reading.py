@@ -10,7 +10,7 @@ from ridgeline.errors import InputError, nearest
 from ridgeline.hardware.catalog import find_chip, load_chip
 from ridgeline.hardware.scaling_book import chip_of_the_book, slice_of_the_book
 from ridgeline.hardware.topology import parse_slice
-from ridgeline.job.operation import ElementBytes, Memory, Rates
+from ridgeline.job.operation import MEMORIES, ElementBytes, Memory, Rates
 from ridgeline.units import parse_bytes_per_s, parse_count, parse_flops_per_s
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ Unit: TypeAlias = Literal["mxu", "vpu"]
 """The unit that computes: the matrix unit (a GPU's tensor cores), or the vector unit (its scalar cores)."""
 
 UNITS: tuple[Unit, ...] = get_args(Unit)
-MEMORIES: tuple[Memory, ...] = get_args(Memory)
 
 BYTES_OF_ELEMENT: Mapping[str, float] = {
     "f32": 4.0,

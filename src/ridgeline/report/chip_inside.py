@@ -133,4 +133,8 @@ def _tiling(tiling: Tiling) -> tuple[Cell, ...]:
 
 
 def _format(quantity: str) -> Callable[[float], str]:
-    return next((shown for ending, shown in _FORMATS.items() if quantity.endswith(ending)), format_count)
+    return next((shown for ending, shown in _FORMATS.items() if quantity.endswith(ending)), _written_out)
+
+
+def _written_out(number: float) -> str:
+    return f"{number:,g}"

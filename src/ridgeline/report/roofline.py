@@ -52,8 +52,9 @@ def operation_report(answer: OperationRoofline) -> Report:
     question = answer.question
     where = question.machine if answer.num_chips == 1 else f"each of {answer.num_chips} chips that share D"
     shape = f" {shown_shape(answer)}" if SHAPES[question.kind] else ""
+    bound = "what binds it is unknown" if answer.bound == "unknown" else f"bound by {BOUNDS[answer.bound]}"
     return Report(
-        headline=f"{question.kind}{shape} on {where}: bound by {BOUNDS[answer.bound]}",
+        headline=f"{question.kind}{shape} on {where}: {bound}",
         pieces=tuple(_operation_pieces(answer)),
     )
 
@@ -81,7 +82,16 @@ def operation_json(answer: OperationRoofline) -> dict[str, Json]:
         "bound": answer.bound,
         "attained_flops_per_s": answer.attained_flops_per_s,
         "resources": [_traffic_json(each) for each in answer.traffic],
-        "critical": jsonable(answer.critical),
+        "critical": [
+            {
+                "letter": each.letter,
+                "exact_size": jsonable(each.exact_size),
+                "rule_size": jsonable(each.rule_size),
+                "never": isinf(each.exact_size),
+                "resource": each.resource,
+            }
+            for each in answer.critical
+        ],
         "sweep": jsonable(answer.sweep),
         "notes": list(answer.notes),
         "derivations": derivations_json(answer.derivations),
@@ -158,13 +168,13 @@ def shown_shape(answer: OperationRoofline) -> str:
     """The arrays of an operation with numbers for letters: `[64, 4096] @ [4096, 16384]`."""
     sizes = answer.question.sizes
     known = {"S": sizes.get("T", inf), **sizes}
-    return re.sub(r"[A-Za-z]\b", lambda letter: f"{known[letter[0]]:.0f}", SHAPES[answer.question.kind])
+    return re.sub(r"\b[A-Za-z]\b", lambda letter: f"{known[letter[0]]:.0f}", SHAPES[answer.question.kind])
 
 
 def _operation_pieces(answer: OperationRoofline) -> Iterator[Piece]:
     yield Facts(rows=tuple(_facts(answer)))
     yield _resources(answer)
-    if answer.critical:
+    if any(not isnan(each.exact_size) for each in answer.critical):
         yield _critical(answer)
     if answer.sweep:
         yield _sweep(answer)
@@ -173,7 +183,8 @@ def _operation_pieces(answer: OperationRoofline) -> Iterator[Piece]:
 
 def _facts(answer: OperationRoofline) -> Iterator[tuple[str, Cell]]:
     yield "least time", Cell(text=f"{format_seconds(answer.lower_s)}, everything overlapped", tone="strong")
-    yield "most, at peak rates", Cell(text=f"{format_seconds(answer.upper_s)}, nothing overlapped")
+    if not isnan(answer.upper_s):
+        yield "most, at peak rates", Cell(text=f"{format_seconds(answer.upper_s)}, nothing overlapped")
     if answer.flops:
         of_peak = "" if isnan(answer.peak_flops_per_s) else f", {format_fraction(answer.peak_fraction)} of the peak"
         yield "rate at most", Cell(text=f"{format_flops_per_s(answer.attained_flops_per_s)}{of_peak}")
@@ -181,14 +192,10 @@ def _facts(answer: OperationRoofline) -> Iterator[tuple[str, Cell]]:
     if not isnan(ridge):
         side = "above" if intensity > ridge else "below"
         yield "intensity", Cell(text=f"{_intensity(intensity)} FLOP/B, {side} the ridge at {_intensity(ridge)}")
-    element_bytes = answer.question.element_bytes
-    yield (
-        "bytes an element",
-        Cell(
-            text=f"weights {element_bytes.weights:g}, activations {element_bytes.activations:g}, "
-            f"outputs {element_bytes.outputs:g}"
-        ),
-    )
+    if SHAPES[answer.question.kind]:
+        stored = answer.question.element_bytes
+        text = f"weights {stored.weights:g}, activations {stored.activations:g}, outputs {stored.outputs:g}"
+        yield "bytes an element", Cell(text=text)
 
 
 def _resources(answer: OperationRoofline) -> Table:
@@ -236,7 +243,7 @@ def _critical(answer: OperationRoofline) -> Table:
         ),
         right=frozenset({2, 3}),
         note="Exactly: all arrays counted, other sizes as asked. By the rule: only the weights are traffic"
-        + (", rings as the book approximates them." if answer.link is not None else "."),
+        + (", rings as the book approximates them. Both sizes are needed." if answer.link is not None else "."),
     )
 
 
@@ -270,7 +277,7 @@ def _size(size: float) -> Cell:
         return _ABSENT
     if isinf(size):
         return _NEVER
-    return Cell(text="at once" if size == 0 else format_count(round(size)) if size >= 100 else f"{size:.3g}")
+    return Cell(text="at once" if size == 0 else f"{size:,.0f}" if size >= 100 else f"{size:.3g}")
 
 
 def _intensity(intensity_flops_per_byte: float) -> str:

@@ -1,0 +1,63 @@
+"""Writes charts to a file whose suffix says how: `.html` (plotly), `.svg` or `.png`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ridgeline.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ridgeline.report.chart import Chart
+
+SUFFIXES = (".html", ".svg", ".png")
+
+
+def write_plot(charts: Sequence[Chart], path: str, *, force: bool = False) -> None:
+    """Writes charts, one below the other.
+
+    Args:
+        charts: At least one.
+        path: Where to.
+        force: Whether a file that is there already may be replaced.
+
+    Raises:
+        InputError: The suffix is none of ours, a file is in the way, or the place cannot be written to.
+    """
+
+    def refuse(what: str, expected: str, fix: str) -> InputError:
+        return InputError(what, where="--plot", value=path, expected=expected, fix=fix)
+
+    suffix = Path(path).suffix.lower()
+    if suffix not in SUFFIXES:
+        raise refuse("unknown kind of chart", f"a name that ends in {', '.join(SUFFIXES)}", f"write {path}.svg")
+    if Path(path).exists() and not force:
+        raise refuse("the file exists", "a new file", "choose another name, or add --force to replace it")
+    drawn = _drawn(charts, suffix)
+    try:
+        with Path(path).open("wb" if force else "xb") as file:
+            file.write(drawn)
+    except FileExistsError:
+        raise refuse("the file exists", "a new file", "choose another name, or add --force to replace it") from None
+    except OSError as error:
+        what = f"cannot write the chart: {error.strerror}"
+        raise refuse(what, "a place that can be written to", "check the path") from None
+
+
+def _drawn(charts: Sequence[Chart], suffix: str) -> bytes:
+    """The bytes of the file."""
+    if suffix == ".html":
+        from ridgeline.report.interactive import html
+
+        return html(charts).encode()
+    from ridgeline.report.drawing import drawing
+
+    if suffix == ".svg":
+        from ridgeline.report.svg import svg
+
+        return svg(drawing(charts)).encode()
+    from ridgeline.report.png import png
+
+    return png(drawing(charts))

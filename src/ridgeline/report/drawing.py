@@ -1,0 +1,151 @@
+"""Lays a chart out in pixels: lines, dots and words, for any renderer that can draw those."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, floor, log
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ridgeline.report.chart import Axis, Chart, Curve, Guide, Mark
+
+WIDTH, HEIGHT = 880, 520
+"""Of one chart; several stand one above the other."""
+
+Anchor: TypeAlias = Literal["start", "middle", "end"]
+
+INK, FAINT, PAPER = "#1f2933", "#d9dee4", "#ffffff"
+COLOURS = ("#1a6faf", "#c2571a", "#2d8a4e", "#7d4fa3")
+"""Of curves, in their order: blue, orange, green and purple, told apart by the colour-blind too."""
+
+_LEFT, _RIGHT, _TOP, _BOTTOM = 124, 24, 48, 56
+_MOST_TICKS = 12
+_WORDS, _SMALL = 13, 11
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line through points."""
+
+    points: tuple[tuple[float, float], ...]
+    colour: str
+    width: float = 1.0
+    dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dot:
+    """A filled circle."""
+
+    x: float
+    y: float
+    radius: float
+    colour: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """Text on a baseline that starts, centres or ends at a point; upright text reads from below."""
+
+    x: float
+    y: float
+    text: str
+    size: int = _WORDS
+    colour: str = INK
+    anchor: Anchor = "start"
+    upright: bool = False
+
+
+Element: TypeAlias = Line | Dot | Words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawing:
+    """Elements on a sheet of paper, the last on top."""
+
+    width: int
+    height: int
+    elements: tuple[Element, ...]
+
+
+def drawing(charts: Sequence[Chart]) -> Drawing:
+    """Charts one above the other."""
+    elements = [element for row, chart in enumerate(charts) for element in _Frame(chart=chart, row=row).elements()]
+    return Drawing(width=WIDTH, height=HEIGHT * len(charts), elements=tuple(elements))
+
+
+def ticks(axis: Axis) -> list[float]:
+    """Values at which an axis is marked: powers of its step, every other one where they are many."""
+    first, last = ceil(log(axis.low, axis.step) - 1e-9), floor(log(axis.high, axis.step) + 1e-9)
+    every = ceil((last - first + 1) / _MOST_TICKS)
+    return [float(axis.step) ** power for power in range(first, last + 1, max(every, 1))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frame:
+    """A chart in its place on the sheet.
+
+    Attributes:
+        chart: What to draw.
+        row: Its place, from the top.
+    """
+
+    chart: Chart
+    row: int
+
+    def elements(self) -> Iterator[Element]:
+        """Grid first, curves over it, words last."""
+        chart, top = self.chart, self.row * HEIGHT
+        yield Words(x=_LEFT, y=top + 26, text=chart.title, size=_WORDS + 2)
+        yield from self._grid()
+        yield from (element for guide in chart.guides for element in self._guide(guide))
+        for index, curve in enumerate(chart.curves):
+            yield from self._curve(curve, index)
+        for index, mark in enumerate(chart.marks):
+            yield from self._mark(mark, index)
+
+    def _grid(self) -> Iterator[Element]:
+        x, y = self.chart.x, self.chart.y
+        left, right = _LEFT, WIDTH - _RIGHT
+        top, bottom = self.row * HEIGHT + _TOP, (self.row + 1) * HEIGHT - _BOTTOM
+        for value in ticks(x):
+            yield Line(points=((self._x(value), top), (self._x(value), bottom)), colour=FAINT)
+            yield Words(x=self._x(value), y=bottom + 18, text=x.shown(value), size=_SMALL, anchor="middle")
+        for value in ticks(y):
+            yield Line(points=((left, self._y(value)), (right, self._y(value))), colour=FAINT)
+            yield Words(x=left - 8, y=self._y(value) + 4, text=y.shown(value), size=_SMALL, anchor="end")
+        yield Line(points=((left, top), (left, bottom), (right, bottom)), colour=INK)
+        yield Words(x=(left + right) / 2, y=bottom + 42, text=x.title, anchor="middle")
+        yield Words(x=18, y=(top + bottom) / 2, text=y.title, anchor="middle", upright=True)
+
+    def _guide(self, guide: Guide) -> Iterator[Element]:
+        x, bottom = self._x(guide.x), (self.row + 1) * HEIGHT - _BOTTOM
+        yield Line(points=((x, self.row * HEIGHT + _TOP), (x, bottom)), colour=INK, dashed=True)
+        yield Words(x=x + 5, y=bottom - 8, text=guide.name, size=_SMALL)
+
+    def _curve(self, curve: Curve, index: int) -> Iterator[Element]:
+        """The curve, and its name in the legend at the lower right."""
+        colour = COLOURS[index % len(COLOURS)]
+        points = tuple((self._x(x), self._y(y)) for x, y in curve.points)
+        yield Line(points=points, colour=colour, width=2.5, dashed=curve.dashed)
+        y = (self.row + 1) * HEIGHT - _BOTTOM - 30 - 18 * index
+        right = WIDTH - _RIGHT - 150
+        yield Line(points=((right, y - 4), (right + 24, y - 4)), colour=colour, width=2.5, dashed=curve.dashed)
+        yield Words(x=right + 32, y=y, text=curve.name, size=_SMALL)
+
+    def _mark(self, mark: Mark, index: int) -> Iterator[Element]:
+        """The dot, and its name to the lower right, clear of roofs that rise; to the left where the sheet ends."""
+        x, y, colour = self._x(mark.x), self._y(mark.y), COLOURS[index % len(COLOURS)]
+        at_end = x > WIDTH - _RIGHT - 180
+        yield Dot(x=x, y=y, radius=6, colour=colour)
+        yield Words(x=x - 10 if at_end else x + 10, y=y + 20, text=mark.name, anchor="end" if at_end else "start")
+
+    def _x(self, value: float) -> float:
+        axis = self.chart.x
+        return _LEFT + (WIDTH - _LEFT - _RIGHT) * log(value / axis.low) / log(axis.high / axis.low)
+
+    def _y(self, value: float) -> float:
+        axis, bottom = self.chart.y, (self.row + 1) * HEIGHT - _BOTTOM
+        return bottom - (HEIGHT - _TOP - _BOTTOM) * log(value / axis.low) / log(axis.high / axis.low)
