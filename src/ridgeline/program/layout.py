@@ -1,0 +1,118 @@
+"""How a mesh splits the arrays of our program: from logical axes to mesh axes, nothing else.
+
+weights       stored split over every axis of `MESH_AXES_OF`; gathered over all but the tensor axes where they are
+              used, one layer at a time
+intermediates batch over the batch axes, sequence over cp, heads, MLP width and vocabulary over the tensor axes
+the stream    between blocks the tensor axes split the sequence instead, so that norms are shared out too
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
+from ridgeline.errors import InputError
+from ridgeline.job.job import BATCH_AXES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ridgeline.job.sharding import Axes
+    from ridgeline.model.operations import Activation, Tensor
+
+PROGRAM_AXES: Final = ("dcn_dp", "dcn_fsdp", "dp", "fsdp", "fsdp_transpose", "cp", "tp", "tp_sequence")
+"""Mesh axes that our program knows, outermost first: what speaks most lies closest."""
+
+_SEQUENCE_AXES: Final = ("cp",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The degrees of a mesh, and what follows from them for each array.
+
+    Attributes:
+        degrees: Of each axis that is larger than 1.
+    """
+
+    degrees: Mapping[str, int]
+
+    @property
+    def mesh_axes(self) -> Mapping[str, int]:
+        """The axes of the JAX mesh, outermost first; one of a single device when nothing is split."""
+        return {axis: self.degrees[axis] for axis in PROGRAM_AXES if axis in self.degrees} or {"fsdp": 1}
+
+    @property
+    def batch(self) -> Axes:
+        """Mesh axes that split the batch."""
+        return self._present(BATCH_AXES)
+
+    @property
+    def sequence(self) -> Axes:
+        """Mesh axes that split the sequence inside a block."""
+        return self._present(_SEQUENCE_AXES)
+
+    @property
+    def tensor(self) -> Axes:
+        """Mesh axes that split heads, MLP width and vocabulary."""
+        return self._present(TENSOR_AXES)
+
+    @property
+    def stream(self) -> tuple[Axes, ...]:
+        """Of the residual stream, [batch, sequence, embed]."""
+        return self.batch, self.sequence + self.tensor, ()
+
+    def intermediate(self, activation: Activation) -> tuple[Axes, ...]:
+        """Of an intermediate, [batch, sequence, *features]; the output of a block is laid out as the stream."""
+        if activation.axes == ("embed",):
+            return self.stream
+        features = zip(activation.axes, activation.shape, strict=True)
+        return self.batch, self.sequence, *(self._tensor_axes(axis, size) for axis, size in features)
+
+    def stored(self, tensor: Tensor) -> tuple[Axes, ...]:
+        """Of a weight at rest: a mesh axis that two dimensions ask for goes to the first."""
+        used: set[str] = set()
+        found: list[Axes] = []
+        for logical, size in zip(tensor.axes, tensor.shape, strict=True):
+            wanted = self._present(MESH_AXES_OF.get(logical, ())) if size > 1 else ()
+            axes = tuple(axis for axis in wanted if axis not in used)
+            used.update(axes)
+            found.append(axes)
+        return tuple(found)
+
+    def gathered(self, tensor: Tensor) -> tuple[Axes, ...]:
+        """Of a weight while it is used: split over the tensor axes alone."""
+        return tuple(tuple(axis for axis in axes if axis in TENSOR_AXES) for axes in self.stored(tensor))
+
+    def check_weights(self, tensors: Iterable[Tensor], *, where: str) -> None:
+        """Refuses a mesh that does not divide every weight.
+
+        Args:
+            tensors: All weights.
+            where: Where the mesh was written, for error messages.
+        """
+        for tensor in tensors:
+            for logical, size, axes in zip(tensor.axes, tensor.shape, self.stored(tensor), strict=True):
+                self.check_size(size, axes, what=f"{logical} of {tensor.name}", where=where)
+
+    def check_size(self, size: int, axes: Axes, *, what: str, where: str) -> None:
+        """Refuses axes that do not divide a dimension into equal parts."""
+        ways = prod(self.degrees[axis] for axis in axes)
+        if size % ways:
+            split = " × ".join(f"{axis}={self.degrees[axis]}" for axis in axes)
+            raise InputError(
+                f"{what} is not divisible by the mesh",
+                where=where,
+                value=f"{size} over {split}",
+                expected=f"a multiple of {ways}",
+                fix=f"lower the degree of {' or '.join(axes)}",
+            )
+
+    def _present(self, axes: Iterable[str]) -> Axes:
+        wanted = set(axes)
+        return tuple(axis for axis in PROGRAM_AXES if axis in wanted and axis in self.degrees)
+
+    def _tensor_axes(self, logical: str, size: int) -> Axes:
+        is_split = size > 1 and TENSOR_AXES[0] in MESH_AXES_OF.get(logical, ())
+        return self.tensor if is_split else ()

@@ -1,0 +1,201 @@
+"""What our program is asked to be: a job in which nothing is left to choose, checked part by part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from ridgeline.errors import InputError
+from ridgeline.model.operations import Layer, weights_of
+from ridgeline.model.spec import AttentionSpec, LayerSpec, MlpSpec
+from ridgeline.model.tree import model_tree
+from ridgeline.program.layout import PROGRAM_AXES, Layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ridgeline.job.job import AttentionKernel, Dtypes, Job, Optimizer, Remat
+    from ridgeline.model.operations import ModelTree, Tensor
+    from ridgeline.model.spec import ModelSpec
+
+_WHERE = "--program ours"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingProgram:
+    """A training step of our decoder.
+
+    Attributes:
+        tree: The operations and weights it consists of.
+        layout: How the mesh splits them.
+        global_batch: Sequences per step.
+        seq_len: Tokens per sequence.
+        micro_steps: Passes whose gradients are added up in one step.
+        remat: What the forward pass keeps for the backward pass.
+        dtypes: Precisions.
+        optimizer: Widths of its moments.
+        attention: Kernel and tiles.
+    """
+
+    tree: ModelTree
+    layout: Layout
+    global_batch: int
+    seq_len: int
+    micro_steps: int
+    remat: Remat
+    dtypes: Dtypes
+    optimizer: Optimizer
+    attention: AttentionKernel
+
+    @property
+    def layer(self) -> Layer:
+        """The one kind of layer it repeats."""
+        return self.tree.layers[0]
+
+    @property
+    def weights(self) -> Mapping[str, tuple[Tensor, int]]:
+        """Every weight by its name, with how many layers stack theirs (0: outside the layers)."""
+        blocks = (self.tree.embedding, *self.layer.blocks, self.tree.head)
+        found: dict[str, tuple[Tensor, int]] = {}
+        for block in blocks:
+            count = self.layer.count if block in self.layer.blocks else 0
+            for operation in block.operations:
+                for tensor in weights_of(operation):
+                    found.setdefault(tensor.name, (tensor, count))
+        return found
+
+
+def training_program(job: Job) -> TrainingProgram:
+    """The program of a job whose batch, mesh, micro-steps and remat policy are given.
+
+    Raises:
+        InputError: Our program lacks a part of the model or of the plan, or the mesh does not divide a dimension;
+            the message names it.
+    """
+    plan, batch, remat = job.plan, job.workload.global_batch, job.plan.remat
+    if batch is None or remat is None:
+        raise _missing("the batch" if batch is None else "the remat policy")
+    for what, value in (*_unknown_model_parts(job.model), *_unknown_plan_parts(job)):
+        raise InputError(
+            f"our program has no {what} yet",
+            where=_WHERE,
+            value="yes" if value is True else value,
+            expected="decoders of equal layers with causal attention and an MLP; axes " + ", ".join(PROGRAM_AXES),
+            fix="ask `ridgeline train` for the estimate of this job",
+        )
+    program = TrainingProgram(
+        tree=model_tree(job.model),
+        layout=Layout(degrees={axis: degree for axis, degree in plan.mesh.items() if degree > 1}),
+        global_batch=batch,
+        seq_len=job.workload.seq_len,
+        micro_steps=plan.gradient_accumulation or 1,
+        remat=remat,
+        dtypes=plan.dtypes,
+        optimizer=plan.optimizer,
+        attention=plan.attention,
+    )
+    _check_sizes(program)
+    return program
+
+
+def _check_sizes(program: TrainingProgram) -> None:
+    """Every weight, the sequence and the batch share out evenly."""
+    layout, where = program.layout, "plan.mesh"
+    layout.check_weights((tensor for tensor, _ in program.weights.values()), where=where)
+    layout.check_size(program.seq_len, layout.stream[1], what="the sequence", where=where)
+    ways = program.micro_steps * prod(layout.degrees[axis] for axis in layout.batch)
+    if program.global_batch % ways:
+        raise InputError(
+            "the batch is not divisible by the mesh and the micro-steps",
+            where="workload.global_batch",
+            value=program.global_batch,
+            expected=f"a multiple of {ways}",
+            fix=f"use {ways * max(program.global_batch // ways, 1)}",
+        )
+
+
+def _unknown_model_parts(model: ModelSpec) -> Iterator[tuple[str, object]]:
+    """What of a model our program does not know: (what, which value)."""
+    if len({layer for layer, _ in model.layers}) > 1:
+        yield "mix of different layers", f"{len({layer for layer, _ in model.layers})} kinds of layer in {model.name}"
+    layer = model.layers[0][0]
+    match layer.mixer:
+        case AttentionSpec():
+            yield from _unknown_attention_parts(layer.mixer)
+        case _:
+            yield "such sequence mixer", type(layer.mixer).__name__.removesuffix("Spec")
+    if not isinstance(layer.mlp, MlpSpec):
+        yield "mixture of experts" if layer.mlp is not None else "layer without an MLP", model.name
+    elif layer.mlp.fused:
+        yield "fused gate and up projection", "fused"
+    yield from _unknown_layer_parts(layer)
+    for name, value in (
+        ("embedding width of its own", model.embedding_dim),
+        ("further embedding rows", model.embedding_rows),
+        ("norm of the embedding", model.embedding_norm),
+        ("per-layer inputs", model.per_layer_vocab_size),
+        ("model without a final norm", model.final_norm is None),
+    ):
+        if value:
+            yield name, value
+
+
+def _unknown_attention_parts(attention: AttentionSpec) -> Iterator[tuple[str, object]]:
+    span = attention.span
+    if span.kind != "causal":
+        yield f"{span.kind} attention", f"a window of {span.window}" if span.window else span.kind
+    for name, value in (
+        ("value heads of another width", attention.v_head_dim not in {None, attention.head_dim}),
+        ("norm over all heads", attention.qk_norm == "full"),
+        ("fused q, k and v projection", attention.fused_qkv),
+        ("low-rank query", attention.query_rank),
+        ("gate on attention's output", attention.output_gate or attention.head_gate),
+        ("attention sinks", attention.sinks),
+        ("keys of another layer", not attention.own_kv),
+        ("shared key and value projection", attention.shared_kv_projection),
+        ("cross-attention", attention.cross),
+        ("sparse attention", attention.indexer is not None),
+    ):
+        if value:
+            yield name, value
+
+
+def _unknown_layer_parts(layer: LayerSpec) -> Iterator[tuple[str, object]]:
+    for name, value in (
+        ("parallel attention and MLP", layer.parallel),
+        ("second sequence mixer", layer.beside is not None),
+        ("per-layer inputs", layer.per_layer_dim),
+        ("AltUp streams", layer.altup_streams),
+        ("Laurel residual", layer.laurel_rank),
+        ("hyper-connections", layer.hyper_streams),
+        ("extra scales", layer.extra_scales),
+        ("layer without norms", not layer.pre_norms),
+    ):
+        if value:
+            yield name, value
+
+
+def _unknown_plan_parts(job: Job) -> Iterator[tuple[str, object]]:
+    """What of a plan our program does not know: (what, which value)."""
+    plan = job.plan
+    for axis, degree in plan.mesh.items():
+        if axis not in PROGRAM_AXES and degree > 1:
+            yield f"{axis} axis", f"{axis}={degree}"
+    for name, value in (
+        ("quantization", plan.quantization.kind if plan.quantization else ""),
+        ("optimizer state on the host", plan.optimizer.state == "host"),
+        ("vocabulary tiling", plan.vocab_tiling if plan.vocab_tiling > 1 else ""),
+    ):
+        if value:
+            yield name, value
+
+
+def _missing(what: str) -> InputError:
+    return InputError(
+        f"{what} is not given",
+        where=_WHERE,
+        value=None,
+        expected="a job in which nothing is left to choose",
+        fix="let `ridgeline train --save FILE` choose, and compile FILE",
+    )

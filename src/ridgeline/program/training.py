@@ -1,0 +1,192 @@
+"""One training step of our decoder: loss, gradients, AdamW; on devices, or on shapes alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod, sqrt
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ridgeline.model.operations import Lookup, Matmul
+from ridgeline.program.decoder import Decoder
+from ridgeline.program.dtypes import jax_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from jax import Array
+    from jax.sharding import Mesh, NamedSharding
+
+    from ridgeline.job.job import Dtype
+    from ridgeline.model.operations import Tensor
+    from ridgeline.program.request import TrainingProgram
+
+    State: TypeAlias = Mapping[str, Any]
+    """`weights`, `mu` and `nu` by name of the weight, and the number of `steps` taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdamW:
+    """Decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101), at a constant rate."""
+
+    learning_rate: float = 1e-3
+    beta_1: float = 0.9
+    beta_2: float = 0.95
+    epsilon: float = 1e-8
+    weight_decay: float = 0.1
+
+
+def training_step(program: TrainingProgram, mesh: Mesh, *, optimizer: AdamW | None = None) -> Callable[..., Any]:
+    """The jitted step `(state, tokens) -> (state, loss)`; the state's memory is used again."""
+    import jax
+
+    rule, decoder = optimizer or AdamW(), Decoder(program=program, mesh=mesh)
+
+    def step(state: State, tokens: Array) -> tuple[State, Array]:
+        loss, gradients = loss_and_gradients(decoder, state["weights"], tokens)
+        with jax.named_scope("optimizer"):
+            return _updated(state, gradients, rule), loss
+
+    shardings = jax.tree.map(lambda shape: shape.sharding, abstract_state(program, mesh))
+    return jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
+
+
+def loss_and_gradients(decoder: Decoder, weights: Mapping[str, Array], tokens: Array) -> tuple[Array, Any]:
+    """Mean loss of a step and its gradients, added up over micro-steps, in the dtype of gradients.
+
+    Args:
+        decoder: The forward pass.
+        weights: By name.
+        tokens: [B, S + 1].
+    """
+    import jax
+    import jax.numpy as jnp
+
+    program = decoder.program
+    count, dtype = program.micro_steps, jax_dtype(program.dtypes.gradients)
+
+    def one(tokens: Array) -> tuple[Array, Any]:
+        loss, gradients = jax.value_and_grad(decoder.loss)(weights, tokens)
+        return loss, jax.tree.map(lambda gradient: gradient.astype(dtype), gradients)
+
+    if count == 1:
+        return one(tokens)
+
+    def add(total: tuple[Array, Any], piece: Array) -> tuple[tuple[Array, Any], None]:
+        return jax.tree.map(jnp.add, total, one(piece)), None
+
+    # Each device cuts its own rows, so that nothing moves between devices.
+    pieces = tokens.reshape(tokens.shape[0] // count, count, -1).swapaxes(0, 1)
+    nothing = (jnp.zeros(()), {name: jnp.zeros(weight.shape, dtype) for name, weight in weights.items()})
+    total, _ = jax.lax.scan(add, nothing, pieces)
+    return jax.tree.map(lambda value: value / count, total)
+
+
+def _updated(state: State, gradients: Mapping[str, Array], rule: AdamW) -> State:
+    """AdamW on every weight; arithmetic in f32, moments stored as they came."""
+    import jax.numpy as jnp
+
+    steps = state["steps"] + 1
+    found: dict[str, dict[str, Array]] = {"weights": {}, "mu": {}, "nu": {}}
+    for name, weight in state["weights"].items():
+        wide, gradient = weight.astype(jnp.float32), gradients[name].astype(jnp.float32)
+        mu = rule.beta_1 * state["mu"][name].astype(jnp.float32) + (1 - rule.beta_1) * gradient
+        nu = rule.beta_2 * state["nu"][name].astype(jnp.float32) + (1 - rule.beta_2) * gradient * gradient
+        direction = mu / (1 - rule.beta_1**steps) / (jnp.sqrt(nu / (1 - rule.beta_2**steps)) + rule.epsilon)
+        wide = wide - rule.learning_rate * (direction + rule.weight_decay * wide)
+        found["weights"][name] = wide.astype(weight.dtype)
+        found["mu"][name], found["nu"][name] = mu.astype(state["mu"][name].dtype), nu.astype(state["nu"][name].dtype)
+    return {**found, "steps": steps}
+
+
+def abstract_state(program: TrainingProgram, mesh: Mesh) -> State:
+    """The shapes, dtypes and layouts of weights and optimizer state."""
+    import jax
+    import jax.numpy as jnp
+
+    dtypes: dict[str, Dtype] = {
+        "weights": program.dtypes.weights,
+        "mu": program.optimizer.mu_dtype,
+        "nu": program.optimizer.nu_dtype,
+    }
+    state: dict[str, Any] = {
+        part: {
+            name: jax.ShapeDtypeStruct(
+                stacked_shape(tensor, count), jax_dtype(dtype), sharding=weight_sharding(program, mesh, tensor, count)
+            )
+            for name, (tensor, count) in program.weights.items()
+        }
+        for part, dtype in dtypes.items()
+    }
+    return {**state, "steps": jax.ShapeDtypeStruct((), jnp.int32, sharding=_sharding(mesh))}
+
+
+def abstract_tokens(program: TrainingProgram, mesh: Mesh) -> Any:  # noqa: ANN401 - as JAX types it
+    """The shape and layout of a batch, [B, S + 1]."""
+    import jax
+    import jax.numpy as jnp
+
+    shape = program.global_batch, program.seq_len + 1
+    return jax.ShapeDtypeStruct(shape, jnp.int32, sharding=_sharding(mesh, program.layout.batch))
+
+
+def initial_state(program: TrainingProgram, mesh: Mesh, *, seed: int = 0) -> State:
+    """Random weights and empty moments, laid out: matrices of variance 1 over the width they sum over, scales 1."""
+    import jax
+    import jax.numpy as jnp
+
+    def made() -> State:
+        keys = jax.random.split(jax.random.key(seed), len(program.weights))
+        weights = {
+            name: _initial(key, tensor, count, fan_in(program, name)).astype(jax_dtype(program.dtypes.weights))
+            for key, (name, (tensor, count)) in zip(keys, program.weights.items(), strict=True)
+        }
+        mu, nu = (
+            {name: jnp.zeros(weight.shape, jax_dtype(dtype)) for name, weight in weights.items()}
+            for dtype in (program.optimizer.mu_dtype, program.optimizer.nu_dtype)
+        )
+        return {"weights": weights, "mu": mu, "nu": nu, "steps": jnp.zeros((), jnp.int32)}
+
+    shardings = jax.tree.map(lambda shape: shape.sharding, abstract_state(program, mesh))
+    return jax.jit(made, out_shardings=shardings)()
+
+
+def fan_in(program: TrainingProgram, name: str) -> int | None:
+    """Elements that one output of a weight sums over; None for scales and biases."""
+    blocks = (program.tree.embedding, *program.layer.blocks, program.tree.head)
+    for block in blocks:
+        for operation in block.operations:
+            match operation:
+                case Matmul() if operation.weight.name == name:
+                    return prod(operation.weight.shape[: operation.num_contracted])
+                case Lookup() if operation.weight.name == name:
+                    return operation.width
+                case _:
+                    pass
+    return None
+
+
+def _initial(key: Array, tensor: Tensor, count: int, width: int | None) -> Array:
+    import jax
+    import jax.numpy as jnp
+
+    shape = stacked_shape(tensor, count)
+    if width is not None:
+        return jax.random.normal(key, shape) / sqrt(width)
+    return jnp.ones(shape) if tensor.name.endswith("/scale") else jnp.zeros(shape)
+
+
+def stacked_shape(tensor: Tensor, count: int) -> tuple[int, ...]:
+    """The shape of a weight, stacked over `count` layers; 0 for one outside the layers."""
+    return (count, *tensor.shape) if count else tensor.shape
+
+
+def weight_sharding(program: TrainingProgram, mesh: Mesh, tensor: Tensor, count: int) -> NamedSharding:
+    """How a stacked weight lies on the devices."""
+    axes = program.layout.stored(tensor)
+    return _sharding(mesh, *((), *axes) if count else axes)
+
+
+def _sharding(mesh: Mesh, *axes: tuple[str, ...]) -> NamedSharding:
+    from jax.sharding import NamedSharding, PartitionSpec
+
+    return NamedSharding(mesh, PartitionSpec(*axes))

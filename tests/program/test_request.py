@@ -1,0 +1,88 @@
+"""What our program refuses, and that it says which part."""
+
+from __future__ import annotations
+
+import pytest
+
+from ridgeline.errors import InputError
+from ridgeline.job.origin import Setting
+from ridgeline.job.reading import read_job
+from ridgeline.program.request import TrainingProgram, training_program
+from tests.messages import refusal
+
+
+def program_of(model: str, mesh: str, **more: object) -> TrainingProgram:
+    settings = {
+        "hardware": "v5e:4x4",
+        "workload.seq_len": 4096,
+        "workload.global_batch": 16,
+        "plan.mesh": mesh,
+        "plan.remat": "full",
+    } | {f"{key.replace('__', '.')}": value for key, value in more.items()}
+    return training_program(
+        read_job(model, [Setting(key=key, value=value, where=key) for key, value in settings.items()])
+    )
+
+
+def test_a_weight_is_stored_over_all_its_axes_and_gathered_to_the_tensor_axes_alone() -> None:
+    program = program_of("llama3.1-8b", "fsdp=4,tp=4")
+    query, layers = program.weights["layer/attention/query"]
+
+    assert (query.axes, query.shape, layers) == (("embed", "heads", "head_dim"), (4096, 32, 128), 32)
+    assert program.layout.stored(query) == (("fsdp",), ("tp",), ())
+    assert program.layout.gathered(query) == ((), ("tp",), ())
+    assert program.layout.stream == (("fsdp",), ("tp",), ())
+
+
+def test_an_axis_that_two_dimensions_ask_for_splits_the_first() -> None:
+    program = program_of("llama3.1-8b", "fsdp=4,fsdp_transpose=4")
+    up, _ = program.weights["layer/mlp/up"]
+
+    assert program.layout.stored(up) == (("fsdp", "fsdp_transpose"), ())
+
+
+def test_a_dimension_that_the_mesh_does_not_divide_is_named_with_its_tensor() -> None:
+    with pytest.raises(InputError) as caught:
+        program_of("llama3.1-8b", "tp=16")
+
+    assert str(caught.value) == refusal(
+        "kv_heads of layer/attention/key is not divisible by the mesh",
+        where="plan.mesh",
+        value="8 over tp=16",
+        expected="a multiple of 16",
+        fix="lower the degree of tp",
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "what", "value"),
+    [
+        ("mixtral-8x7b", {}, "mixture of experts", "mixtral-8x7b"),
+        ("deepseek3-671b", {}, "mix of different layers", "2 kinds of layer in deepseek3-671b"),
+        ("gemma3-27b", {}, "mix of different layers", "2 kinds of layer in gemma3-27b"),
+        ("palm-540b", {}, "parallel attention and MLP", "yes"),
+        ("llama3.1-8b", {"plan__quantization": "int8"}, "quantization", "int8"),
+        ("llama3.1-8b", {"plan__optimizer": {"state": "host"}}, "optimizer state on the host", "yes"),
+        ("llama3.1-8b", {"plan__vocab_tiling": 4}, "vocabulary tiling", 4),
+        ("llama3.1-8b", {"plan__mesh": "fsdp=4,pp=4"}, "pp axis", "pp=4"),
+    ],
+)
+def test_a_part_that_our_program_lacks_is_named(model: str, more: dict[str, object], what: str, value: object) -> None:
+    with pytest.raises(InputError) as caught:
+        program_of(model, "fsdp=16", **more)
+
+    assert caught.value.what == f"our program has no {what} yet"
+    assert caught.value.value == value
+
+
+def test_what_is_left_to_choose_is_asked_for() -> None:
+    job = read_job(
+        "llama3.1-8b",
+        [
+            Setting(key="hardware", value="v5e:4x4", where="--on"),
+            Setting(key="workload.seq_len", value=4096, where="--seq-len"),
+        ],
+    )
+
+    with pytest.raises(InputError, match="the batch is not given"):
+        training_program(job)
