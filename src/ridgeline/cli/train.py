@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ridgeline.errors import InfeasibleError, InputError
+
+if TYPE_CHECKING:
+    from ridgeline.job.job import Job
 
 _Text = str | None
 
@@ -44,14 +47,9 @@ def train(
     Answers with the plan, step time, memory, bottleneck, alternatives with what makes them slower, and with
     days and dollars if --tokens is given. What is not said is searched; flags override the job file.
     """
-    from ridgeline.cli.output import print_json, print_report
-    from ridgeline.cli.progress import progress_line
     from ridgeline.job.origin import Arguments, settings
     from ridgeline.job.reading import read_job
     from ridgeline.job.writing import write_job
-    from ridgeline.report.derivations import explained
-    from ridgeline.report.train import no_plan_json, train_json, train_report
-    from ridgeline.search.train import train as plan_training
 
     flags: Arguments = {
         "on": on,
@@ -72,16 +70,21 @@ def train(
         "nu_dtype": nu_dtype,
     }
     if force and save is None:
-        raise InputError(
-            "nothing to replace",
-            where="--force",
-            value="--force without --save",
-            expected="--save FILE beside it",
-            fix="add --save FILE, or leave --force out",
-        )
+        raise _alone("nothing to replace", "--force", "--force without --save", companion="--save FILE")
     question = read_job(job, settings(flags, written=lambda name: f"--{name.replace('_', '-')}"))
     if save is not None:
         write_job(question, save, force=force)
+    _answer_by_search(question, explain=explain, json=json)
+
+
+def _answer_by_search(question: Job, *, explain: bool, json: bool) -> None:
+    """Prints the best plan, or as JSON why there is none."""
+    from ridgeline.cli.output import print_json, print_report
+    from ridgeline.cli.progress import progress_line
+    from ridgeline.report.derivations import explained
+    from ridgeline.report.train import no_plan_json, train_json, train_report
+    from ridgeline.search.train import train as plan_training
+
     try:
         with progress_line() as progress:
             answer = plan_training(question, progress=progress)
@@ -94,3 +97,14 @@ def train(
     else:
         report = train_report(answer)
         print_report(explained(report, answer.derivations) if explain else report)
+
+
+def _alone(what: str, flag: str, value: str, *, companion: str) -> InputError:
+    """A flag that means something only beside another."""
+    return InputError(
+        what,
+        where=flag,
+        value=value,
+        expected=f"{companion} beside it",
+        fix=f"add {companion}, or leave {flag} out",
+    )
