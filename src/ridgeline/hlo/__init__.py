@@ -1,0 +1,1 @@
+"""Reading HLO: what a compiled program's text says, without the compiler that wrote it."""
