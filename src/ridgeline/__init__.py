@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, overload
 from ridgeline.errors import InfeasibleError, InputError, MissingExtraError, RidgelineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Unpack
 
     from ridgeline.cost.chip_value import rank_chips
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ridgeline.cost.expert_routing import expert_routing
     from ridgeline.cost.laws import training_laws
     from ridgeline.cost.laws_attention import attention_laws
+    from ridgeline.cost.laws_of_job import JobLaws
     from ridgeline.cost.laws_serving import serving_memory
     from ridgeline.cost.layer_communication import layer_communication
     from ridgeline.cost.machine import bandwidth_ratios, dtype_speedups, machine_totals
@@ -97,6 +98,7 @@ __all__ = [
     "scaling_book_figures",
     "serving_memory",
     "train",
+    "train_laws",
     "training_laws",
     "transformer",
     "vpu",
@@ -216,22 +218,46 @@ def train(
         InputError: The question is malformed.
         InfeasibleError: No plan fits.
     """
-    from ridgeline.job.origin import settings
-    from ridgeline.job.reading import read_job
     from ridgeline.search.train import train as plan_training
 
+    return plan_training(_job(job, arguments), progress=progress)
+
+
+def train_laws(
+    job: str | Job, *, given: Mapping[str, float | str] | None = None, **arguments: Unpack[Arguments]
+) -> JobLaws:
+    """What the laws of training say of a job, without a search (the verb `train` with `--laws`).
+
+    Args:
+        job: A job, a job file (.toml), or a model: its name or its config.json.
+        given: Quantities of `training_laws` that take the place of the job's own, e.g. `{"mfu": 0.45}`.
+        arguments: As for `train`.
+
+    Raises:
+        InputError: The question is malformed, or the slice is no torus.
+    """
+    from ridgeline.cost.laws_of_job import laws_of_job
+
+    return laws_of_job(_job(job, arguments), given or {})
+
+
+def _job(job: str | Job, arguments: Arguments) -> Job:
+    """The job that is meant; a whole one is taken as it is."""
+    from ridgeline.job.origin import settings
+    from ridgeline.job.reading import read_job
+
     said = settings(arguments, written=lambda name: f"{name}=")
-    if not isinstance(job, str):
-        if said:
-            raise InputError(
-                "a whole job takes no further arguments",
-                where=said[0].where,
-                value=said[0].value,
-                expected="a job alone, or a job file or model with arguments",
-                fix="change the job with dataclasses.replace",
-            )
-        return plan_training(job, progress=progress)
-    return plan_training(read_job(job, said), progress=progress)
+    if isinstance(job, str):
+        return read_job(job, said)
+    if said:
+        raise InputError(
+            "a whole job takes no further arguments",
+            where=said[0].where,
+            value=said[0].value,
+            expected="a job alone, or a job file or model with arguments",
+            fix="change the job with dataclasses.replace",
+        )
+    return job
 
 
 def roofline(operation: str = "work", **arguments: Unpack[OperationArguments]) -> OperationRoofline:

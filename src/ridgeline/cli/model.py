@@ -14,7 +14,9 @@ def model(
     reference: Annotated[
         str | None,
         typer.Argument(
-            metavar="MODEL", help="A name (llama3.1-70b), or the path of a config.json. None lists the names."
+            metavar="MODEL",
+            help="A name (llama3.1-70b), the path of a config.json, or letters (L=64,D=4096,F=16384,N=32,K=8,H=256,"
+            "V=32128,E=16,k=2,tied). None lists the names.",
         ),
     ] = None,
     seq_len: Annotated[

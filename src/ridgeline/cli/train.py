@@ -38,6 +38,12 @@ def train(
     mu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's first moment.")] = None,
     nu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's second moment.")] = None,
     save: Annotated[_Text, typer.Option(metavar="FILE", help="Write the job to FILE (.toml).")] = None,
+    laws: Annotated[
+        bool, typer.Option("--laws", help="Answer at once, by the laws of the Scaling Book, without a search.")
+    ] = False,
+    given: Annotated[
+        _Text, typer.Option(metavar="NAME=VALUE,...", help="For --laws, in place of the job's own: mfu=0.45.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Let --save replace a file.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show where the numbers come from.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
@@ -46,7 +52,11 @@ def train(
 
     Answers with the plan, step time, memory, bottleneck, alternatives with what makes them slower, and with
     days and dollars if --tokens is given. What is not said is searched; flags override the job file.
+
+    With --laws nothing is searched: which gates the batch passes on this slice (memory, sequences, FSDP, FSDP with
+    tensor parallelism, network), the best split, and how long the run takes.
     """
+    from ridgeline.cli.laws import answer_by_laws
     from ridgeline.job.origin import Arguments, settings
     from ridgeline.job.reading import read_job
     from ridgeline.job.writing import write_job
@@ -69,11 +79,16 @@ def train(
         "mu_dtype": mu_dtype,
         "nu_dtype": nu_dtype,
     }
+    if given is not None and not laws:
+        raise _alone("the search takes no quantities", "--given", given, companion="--laws")
     if force and save is None:
         raise _alone("nothing to replace", "--force", "--force without --save", companion="--save FILE")
     question = read_job(job, settings(flags, written=lambda name: f"--{name.replace('_', '-')}"))
     if save is not None:
         write_job(question, save, force=force)
+    if laws:
+        answer_by_laws(question, given, explain=explain, json=json)
+        return
     _answer_by_search(question, explain=explain, json=json)
 
 

@@ -115,27 +115,37 @@ def deduce(formulas: System, values: Mapping[str, float]) -> Deduced:
     return Deduced(values=found, derivations=derivations, formulas=formulas)
 
 
-def read_quantities(given: Mapping[str, float | str]) -> dict[str, float]:
+def read_quantities(given: Mapping[str, float | str], *, where: str = "") -> dict[str, float]:
     """Quantities as numbers in base units; text is read by the unit that ends a name.
 
     >>> read_quantities({"run_s": "2 days", "hbm_bytes": "96GB", "run_tokens": "15T", "N": 64})
     {'run_s': 172800.0, 'hbm_bytes': 96000000000.0, 'run_tokens': 15000000000000.0, 'N': 64}
 
+    Args:
+        given: By name.
+        where: The flag they came from, for error messages; "" where each is an argument of its own.
+
     Raises:
-        InputError: A value is not a finite number above zero (0 is allowed for `stage`).
+        InputError: A value is not a finite number above zero (0 is allowed for `stage` and `overlapped`), or a
+            fraction is above one.
     """
     found: dict[str, float] = {}
     for name, value in given.items():
-        number = _parser(name)(value, where=name) if isinstance(value, str) else value
+        place = f"{where}: {name}" if where else name
+        number = _parser(name)(value, where=place) if isinstance(value, str) else value
         positive = number > 0 or isinstance(number, bool) or (number == 0 and name in _FROM_ZERO)
         if not (isfinite(number) and positive):
             expected = "a finite number above zero"
-            raise InputError("unusable quantity", where=name, value=value, expected=expected, fix=f"mend {name}")
+            raise InputError("unusable quantity", where=place, value=value, expected=expected, fix=f"mend {name}")
+        if name in _FRACTIONS and number > 1:
+            expected = "a fraction, at most 1"
+            raise InputError("not a fraction", where=place, value=value, expected=expected, fix=f"{name}=0.45, say")
         found[name] = number
     return found
 
 
-_FROM_ZERO = frozenset({"stage"})
+_FROM_ZERO = frozenset({"stage", "overlapped"})
+_FRACTIONS = frozenset({"mfu"})
 
 
 def _parser(name: str) -> Callable[..., float]:

@@ -20,7 +20,19 @@ if TYPE_CHECKING:
 
     from ridgeline.cost.work import Number
 
-UNITS = ("bytes_per_s", "flops_per_s", "flops_per_byte", "flops_per_usd", "bytes", "flops", "tokens", "usd", "s")
+UNITS = (
+    "bytes_per_s",
+    "flops_per_s",
+    "flops_per_byte",
+    "flops_per_usd",
+    "flops_per_token",
+    "tokens_per_chip",
+    "bytes",
+    "flops",
+    "tokens",
+    "usd",
+    "s",
+)
 """Endings of a formula's name that are its unit, longest first."""
 
 

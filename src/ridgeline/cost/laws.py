@@ -88,7 +88,7 @@ LAWS: Final[System] = (
         laws_memory.held_bytes,
         laws_memory.num_memory_chips,
         laws_memory.num_whole_memory_chips,
-        laws_memory.held_bytes_per_chip,
+        laws_memory.chip_held_bytes,
         laws_memory.run_fits,
         laws_memory.replica_fits,
         laws_memory.num_replica_parameters,
@@ -134,7 +134,7 @@ class Gate:
 
 
 _GATES = (
-    ("memory", "run_fits", "held_bytes_per_chip", "hbm_bytes"),
+    ("memory", "run_fits", "chip_held_bytes", "hbm_bytes"),
     ("sequences", "sequences_suffice", "num_sequences", "num_chips"),
     ("fsdp", "fsdp_is_compute_bound", "tokens_per_chip", "fsdp_critical_tokens_per_chip"),
     ("mixed", "mixed_is_compute_bound", "tokens_per_chip", "mixed_critical_tokens_per_chip"),
@@ -209,8 +209,12 @@ class TrainingLaws:
     def layout(self) -> str:
         """What to do, in words: the simplest scheme that is bound by arithmetic, or else the one that comes closest."""
         inside = "data parallel"
-        if self.known.values.get("replica_fits") is False or "fsdp_is_compute_bound" in self.known:
+        if "fsdp_is_compute_bound" in self.known:
             inside = "FSDP" if "fsdp" in self.compute_bound_schemes else "FSDP+TP"
+        elif self.values.get("num_chips") == 1:
+            inside = "one chip"
+        elif self.values.get("replica_fits") is False:
+            inside = "FSDP"
         if self.known.values.get("num_slices", 1) == 1:
             return inside
         return f"data parallel over DCN, {inside} inside each pod"

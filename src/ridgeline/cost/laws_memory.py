@@ -147,30 +147,30 @@ def num_whole_memory_chips(*, num_memory_chips: float) -> float:
     return ceil(num_memory_chips)
 
 
-def held_bytes_per_chip(*, held_bytes: float, num_chips: float) -> float:
+def chip_held_bytes(*, held_bytes: float, num_chips: float) -> float:
     """Bytes on each chip when everything is split over all of them.
 
     Formula: held_bytes / num_chips
 
     Source: Scaling Book, ch. 6.
 
-    >>> held_bytes_per_chip(held_bytes=8.0e12, num_chips=4000)
+    >>> chip_held_bytes(held_bytes=8.0e12, num_chips=4000)
     2000000000.0
     """
     return held_bytes / num_chips
 
 
-def run_fits(*, held_bytes_per_chip: float, hbm_bytes: float) -> bool:
+def run_fits(*, chip_held_bytes: float, hbm_bytes: float) -> bool:
     """Whether the run fits when everything is split over all chips.
 
-    Formula: held_bytes_per_chip ≤ hbm_bytes
+    Formula: chip_held_bytes ≤ hbm_bytes
 
     Source: Scaling Book, ch. 6.
 
-    >>> run_fits(held_bytes_per_chip=2.4e9, hbm_bytes=9.6e10)
+    >>> run_fits(chip_held_bytes=2.4e9, hbm_bytes=9.6e10)
     True
     """
-    return held_bytes_per_chip <= hbm_bytes
+    return chip_held_bytes <= hbm_bytes
 
 
 def replica_fits(*, state_bytes: float, hbm_bytes: float) -> bool:

@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ridgeline.cost.laws import TrainingLaws, training_laws
+from ridgeline.cost.deduce import deduce, read_quantities
+from ridgeline.cost.laws import LAWS, TrainingLaws
 from ridgeline.errors import InputError
 from ridgeline.job.job import BYTES_OF, Remat
 from ridgeline.job.remat import placements
@@ -44,23 +45,25 @@ class JobLaws:
     assumptions: tuple[str, ...]
 
 
-def laws_of_job(job: Job, given: Mapping[str, float | str]) -> JobLaws:
+def laws_of_job(job: Job, given: Mapping[str, float | str], *, where: str = "given") -> JobLaws:
     """What follows from a job, and from what is given beside it.
 
     Args:
         job: The model, the slice and, where there is one, the batch and the length of the run.
         given: Quantities of the laws by name; they take the place of the job's own (`mfu`, `hbm_bytes`, `n_axes`, …).
+        where: The flag or argument they came from, for error messages.
 
     Raises:
         InputError: The slice is no torus, or a quantity is unknown or unusable.
     """
-    known: dict[str, float | str] = {
+    own = {
         "mfu": USUAL_MFU,
         **_of_slice(job.hardware, job.plan.dtypes.compute),
         **_of_model(job.model, job.plan.remat or Remat(policy="full")),
         **_of_workload(job),
     }
-    return JobLaws(job=job, laws=training_laws(**{**known, **given}), assumptions=tuple(_assumptions(job, given)))
+    known = deduce(LAWS, own | read_quantities(given, where=where))
+    return JobLaws(job=job, laws=TrainingLaws(known=known), assumptions=tuple(_assumptions(job, given)))
 
 
 def _of_slice(hardware: Slice, dtype: str) -> dict[str, float]:
@@ -136,6 +139,8 @@ def _assumptions(job: Job, given: Mapping[str, float | str]) -> Iterator[str]:
     yield "The layer of these laws is an MLP in two-byte numbers; attention and vocabulary are left out of its traffic."
     if "mfu" not in given:
         yield f"MFU is taken as {format_fraction(USUAL_MFU)}, which Scaling Book, ch. 6, plans with; mfu=… replaces it."
+    if job.hardware.chip.prices and "usd_per_chip_hour" not in given:
+        yield f"Price: {job.hardware.chip.prices[0].in_words}."
     axes = _torus_axes(job.hardware)
     if axes and not _all_rings(axes):
         yield "Not every axis of the slice is a ring: links are counted one way."

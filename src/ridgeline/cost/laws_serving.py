@@ -137,27 +137,27 @@ def weight_load_s(*, weight_bytes: float, num_chips: float, W_hbm_bytes_per_s: f
     return weight_bytes / (num_chips * W_hbm_bytes_per_s)
 
 
-def free_bytes_per_chip(*, hbm_bytes: float, weight_bytes: float, num_chips: float) -> float:
+def chip_free_bytes(*, hbm_bytes: float, weight_bytes: float, num_chips: float) -> float:
     """Memory that weights leave on each chip.
 
     Formula: hbm_bytes − weight_bytes / num_chips
 
     Source: Scaling Book, ch. 7.
 
-    >>> free_bytes_per_chip(hbm_bytes=1.6e10, weight_bytes=6.4e10, num_chips=8)
+    >>> chip_free_bytes(hbm_bytes=1.6e10, weight_bytes=6.4e10, num_chips=8)
     8000000000.0
     """
     return hbm_bytes - weight_bytes / num_chips
 
 
-def sharded_weight_bytes_per_chip(*, num_local_parameters: float, b_w: float = 2.0) -> float:
+def chip_weight_bytes(*, num_local_parameters: float, b_w: float = 2.0) -> float:
     """Weights on a chip when experts are split over as many ways as there are, and every matrix over the rest.
 
     Formula: b_w · num_local_parameters
 
     Source: Scaling Book, ch. 7, question 6.
 
-    >>> sharded_weight_bytes_per_chip(num_local_parameters=100)
+    >>> chip_weight_bytes(num_local_parameters=100)
     200.0
     """
     return b_w * num_local_parameters
@@ -187,8 +187,8 @@ SERVING: Final[System] = (
         num_rounded_memory_chips,
         num_sequences_beside_weights,
         weight_load_s,
-        free_bytes_per_chip,
-        sharded_weight_bytes_per_chip,
+        chip_free_bytes,
+        chip_weight_bytes,
         mlp_cache_ratio,
     ),
 )

@@ -131,6 +131,13 @@ class Price:
         """The date; "undated" where the source has none."""
         return "undated" if self.date == "unknown" else self.date
 
+    @property
+    def in_words(self) -> str:
+        """The price with its term, place and date."""
+        place = f"{self.provider} {self.region}".strip()
+        words = (f"${self.usd_per_chip_hour:g} a chip-hour", self.term.replace("_", " "), place, self.date_in_words)
+        return ", ".join(word for word in words if word)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chip:

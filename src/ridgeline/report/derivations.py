@@ -31,6 +31,7 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
     "flops_per_byte": lambda intensity: f"{_plain(intensity)} FLOP/B",
     "cycles_per_s": lambda rate: f"{_plain(rate)} cycles/s",
     "flops_per_usd": lambda work: f"{format_flops(work)}/$",
+    "tokens_per_chip": lambda count: f"{_plain(count)} tokens/chip",
     "flops_per_token": lambda work: f"{format_flops(work)}/token",
     "bytes": format_decimal_bytes,
     "flops": format_flops,

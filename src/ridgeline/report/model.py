@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, assert_never
 
-from ridgeline.cost.transformer import Sequences, transformer_count
+from ridgeline.cost.transformer import transformer
 from ridgeline.job.job import BYTES_OF, Dtype, Remat
 from ridgeline.job.remat import placements
 from ridgeline.model.accounting import TRAINING_PASSES, account, kept_elements_per_token
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ridgeline.cost.explain import Derivation
+    from ridgeline.cost.transformer import TransformerCount
     from ridgeline.model.accounting import ModelAccount, PartAccount
     from ridgeline.model.spec import ChannelSpec, LayerSpec, MixerSpec, ModelSpec
     from ridgeline.report.jsonable import Json
 
 _NOTHING = Cell(text="–", tone="dim")
 _POLICIES = ("full", "minimal")
+_SHOWN_POLICIES = ("full", "save_out_proj", "save_qkv_proj", "minimal", "minimal_with_context")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +50,8 @@ class ModelAnswer:
         dtype: Of cache and activations.
         training_flops: FLOPs of one token's training step, by convention.
         kept_elements: Activation elements kept of one token, by rematerialisation policy.
-        derivations: Where its main numbers come from, in the book's letters.
+        count: The same as the Scaling Book counts it: by role, attention beside the matmuls, what remat costs.
+        crossover_undiscounted_tokens: Length from which scores outweigh the matmuls if the mask spares nothing.
     """
 
     spec: ModelSpec
@@ -55,7 +59,13 @@ class ModelAnswer:
     dtype: Dtype
     training_flops: Mapping[str, float]
     kept_elements: Mapping[str, float]
-    derivations: tuple[Derivation, ...]
+    count: TransformerCount
+    crossover_undiscounted_tokens: float
+
+    @property
+    def derivations(self) -> tuple[Derivation, ...]:
+        """Where its main numbers come from, in the book's letters."""
+        return self.count.derivations
 
 
 def model_answer(spec: ModelSpec, *, seq_len: int, dtype: Dtype) -> ModelAnswer:
@@ -77,7 +87,8 @@ def model_answer(spec: ModelSpec, *, seq_len: int, dtype: Dtype) -> ModelAnswer:
             policy: kept_elements_per_token(tree, embed_dim=spec.embed_dim, names=names)
             for policy, names in kept.items()
         },
-        derivations=transformer_count(spec, Sequences(seq_len=seq_len, masked=True), b_a=BYTES_OF[dtype]).derivations,
+        count=transformer(spec, seq_len=seq_len, masked=True, b_a=BYTES_OF[dtype]),
+        crossover_undiscounted_tokens=transformer(spec, seq_len=seq_len).crossover_tokens,
     )
 
 
@@ -90,8 +101,9 @@ def model_report(answer: ModelAnswer) -> Report:
         pieces=(
             _totals(answer),
             _layers(spec),
-            _where_flops_are(answer.account),
+            _where_flops_are(answer),
             _parts(answer),
+            _remat(answer),
             _conventions(answer),
             *_notes(answer),
         ),
@@ -122,6 +134,23 @@ def model_json(answer: ModelAnswer) -> dict[str, Json]:
         "activation_bytes_per_token": total.activation_elements_per_token * element_bytes,
         "activation_bytes_per_token_by_remat": {
             policy: elements * element_bytes for policy, elements in answer.kept_elements.items()
+        },
+        "attention": {
+            "scores_to_matmuls_ratio": answer.count.scores_ratio,
+            "crossover_tokens": _known(answer.count.crossover_tokens),
+            "crossover_undiscounted_tokens": _known(answer.crossover_undiscounted_tokens),
+            "projections_crossover_tokens": _known(answer.count.projections_crossover_tokens),
+        },
+        "roles": {
+            role: {"params": each.parameters, "params_active": each.active_parameters}
+            for role, each in answer.count.roles.items()
+        },
+        "remat": {
+            policy: {
+                "saved_bytes_per_token": each.saved_bytes / answer.count.num_tokens,
+                "recomputed_flops_per_token": each.recomputed_flops / answer.count.num_tokens,
+            }
+            for policy, each in answer.count.remat.items()
         },
         "parts": [_part_json(part, element_bytes) for part in total.parts],
         "notes": [*_remarks(answer)],
@@ -230,8 +259,14 @@ def _channel_in_words(channel: ChannelSpec) -> str:
             assert_never(channel)
 
 
-def _where_flops_are(total: ModelAccount) -> Bars:
+def _known(tokens: float) -> float | None:
+    """None where scores never outweigh the matmuls."""
+    return tokens if isfinite(tokens) else None
+
+
+def _where_flops_are(answer: ModelAnswer) -> Bars:
     """Forward FLOPs by block, the scores of attention (which grow with the sequence) apart from its weights."""
+    total = answer.account
     blocks: defaultdict[str, float] = defaultdict(float)
     for part in total.parts:
         block = part.path if part.path.endswith("scores") else "/".join(part.path.split("/")[:-1][:2])
@@ -243,6 +278,43 @@ def _where_flops_are(total: ModelAccount) -> Bars:
             for block, flops in blocks.items()
             if flops
         ),
+        note=_crossovers(answer),
+    )
+
+
+def _crossovers(answer: ModelAnswer) -> str:
+    """From which length on attention's scores lead; "" without attention."""
+    count = answer.count
+    if not count.roles["scores"].forward_flops:
+        return ""
+    if not isfinite(count.crossover_tokens):
+        return "Scores stay below the layers' matmuls at any length."
+    lengths = (count.crossover_tokens, answer.crossover_undiscounted_tokens, count.projections_crossover_tokens)
+    matmuls, undiscounted, projections = (format_count(tokens) for tokens in lengths)
+    return (
+        f"Scores outweigh the layers' matmuls from {matmuls} tokens on ({undiscounted} if a causal mask spared "
+        f"nothing), attention's own from {projections}."
+    )
+
+
+def _remat(answer: ModelAnswer) -> Table:
+    """What each policy keeps of a token, and what the backward pass then computes again."""
+    count = answer.count
+    forward = answer.account.flops_per_token_forward
+    return Table(
+        title="Rematerialisation",
+        columns=("policy", "kept/token", "recomputed/token", "of a forward pass"),
+        rows=tuple(
+            (
+                Cell(text=policy),
+                Cell(text=format_bytes(each.saved_bytes / count.num_tokens)),
+                Cell(text=format_flops(each.recomputed_flops / count.num_tokens)),
+                Cell(text=format_fraction(each.recomputed_flops / count.num_tokens / forward)),
+            )
+            for policy, each in count.remat.items()
+            if policy in _SHOWN_POLICIES
+        ),
+        right=frozenset({1, 2, 3}),
     )
 
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ridgeline.cost.columns import TrainingSetting
-    from ridgeline.hardware.chip import Price
     from ridgeline.job.job import Job
 
 Progress: TypeAlias = Callable[[str, float], None]
@@ -259,14 +258,8 @@ def _run(job: Job, setting: TrainingSetting, best: PlanEstimate) -> RunEstimate 
         duration_s=float(duration_s),
         chip_hours=spent_s / HOUR_S,
         cost_usd=None if price is None else run_usd(chip_s=spent_s, usd_per_chip_hour=price.usd_per_chip_hour),
-        price_source="" if price is None else _price_source(price),
+        price_source="" if price is None else price.in_words,
     )
-
-
-def _price_source(price: Price) -> str:
-    place = f"{price.provider} {price.region}".strip()
-    words = (f"${price.usd_per_chip_hour:g} a chip-hour", price.term.replace("_", " "), place, price.date_in_words)
-    return ", ".join(word for word in words if word)
 
 
 def _host_share_bytes(setting: TrainingSetting) -> float | None:

@@ -88,10 +88,10 @@ def _placed(inputs: Mapping[str, Any], dtype: str, *, b_w: int) -> dict[str, Any
     answer = ridgeline.serving_memory(_letters(inputs) if "L" in inputs else None, **given)
     fields = {
         f"t_{dtype}_full_shard": "weight_load_s",
-        f"free_{dtype}": "free_bytes_per_chip",
+        f"free_{dtype}": "chip_free_bytes",
         f"min_chips_{dtype}": "num_whole_memory_chips",
         f"slice_{dtype}": "num_rounded_memory_chips",
-        f"per_chip_{dtype}_attn_8way": "sharded_weight_bytes_per_chip",
+        f"per_chip_{dtype}_attn_8way": "chip_weight_bytes",
     }
     return {key: answer[quantity] for key, quantity in fields.items() if quantity in answer}
 

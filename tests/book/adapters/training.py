@@ -118,7 +118,7 @@ PLAN = BATCH | {
     "fsdp_ok": ("fsdp_is_compute_bound",),
     "mixed_ok": ("mixed_is_compute_bound",),
     "dcn_ok": ("dcn_is_hidden",),
-    "mem_per_chip": ("held_bytes_per_chip",),
+    "mem_per_chip": ("chip_held_bytes",),
     "per_pod_batch": ("B_tokens",),
     "mixed_threshold_sum": ("mixed_critical_tokens_per_chip",),
     "math_over_comms_sum": ("mixed_compute_ratio",),
@@ -201,7 +201,7 @@ def memory(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, A
             "total": ("held_bytes",),
             "chips": ("num_memory_chips",),
             "min_chips": ("num_whole_memory_chips",),
-            "per_chip": ("held_bytes_per_chip",),
+            "per_chip": ("chip_held_bytes",),
             "fits": ("run_fits", "replica_fits"),
             "dp_fits": ("replica_fits",),
             "max_params": ("num_replica_parameters",),
@@ -216,7 +216,7 @@ def memory(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, A
     for key in wanted:
         if key.startswith("per_chip_"):
             saving = _laws(parts, names, num_stream_saved=key.removeprefix("per_chip_"))
-            answers[key] = saving[0]["held_bytes_per_chip"]
+            answers[key] = saving[0]["chip_held_bytes"]
         if key.startswith("ckpt_bytes_as_printed_"):
             saving = _laws(parts, names, num_stream_saved=key.removeprefix("ckpt_bytes_as_printed_"))
             answers[key] = saving[0]["saved_bytes"]
