@@ -213,6 +213,7 @@ TRANSFER_NAMES = {
     "wraps": "wraps",
     "wraparound": "wraps",
     **{name: argument for name, argument in RATES.items() if argument != "axes"},
+    "W": "link_bandwidth",
 }
 PATH_RATES = {
     "W_pcie": "host_bandwidth",

@@ -168,6 +168,8 @@ AXIS_HOPS = AXIS_HOPS | {
     "max_hops_nowrap": False,
     "mesh": False,
 }
+AXIS_HOPS = AXIS_HOPS | {"hops_ring": True, "hops_line": False, "max_hops_ring": True, "max_hops_line": False}
+AXIS_HOPS = AXIS_HOPS | {"with_wraparound": True, "without_wraparound": False}
 AXIS_HOPS = AXIS_HOPS | {"hops_wrap": True, "hops_nowrap": False, "max_hops_no_wrap": False, "nowrap": False}
 
 
@@ -202,7 +204,7 @@ def topology(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str,
     for shapes in shapes_in(inputs, MANY_SLICES):
         each = [wiring_of(shape, inputs, wanted) for shape in shapes]
         return {key: [answers[key] for answers in each] for key in each[0]}
-    sums = sums_of(inputs, wanted)
+    sums = sums_of(inputs, wanted) | pods_of(inputs, wanted)
     if sums:
         return sums
     for shape in shapes_in(inputs, SLICES):
@@ -256,6 +258,14 @@ def sums_of(inputs: Mapping[str, Any], wanted: Collection[str]) -> dict[str, Any
         said = said | {"host_shape": inputs["host"]}
     totals = ridgeline.machine_totals(**said)
     return {key: totals[SUMS[key]] for key in wanted if key in SUMS if SUMS[key] in totals}
+
+
+def pods_of(inputs: Mapping[str, Any], wanted: Collection[str]) -> dict[str, Any]:
+    """Chips of a slice of each generation, where an item gives their shapes by its name."""
+    shapes = {chip: inputs[chip] for chip in CHIPS if isinstance(inputs.get(chip), list)}
+    chips = {chip: ridgeline.machine_totals(shape=shape)["num_chips"] for chip, shape in shapes.items()}
+    named = chips | {f"{chip}_chips": number for chip, number in chips.items()}
+    return {key: named[key] for key in wanted if key in named}
 
 
 def shapes_in(inputs: Mapping[str, Any], names: tuple[str, ...]) -> list[Any]:

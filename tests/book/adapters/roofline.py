@@ -97,6 +97,13 @@ def time(inputs: Inputs, wanted: Collection[str]) -> Answers:
     if "t_math" in inputs:  # one FLOP a second, one byte a second: times as they are
         given = {"flops": inputs["t_math"], "bytes": inputs["t_comms"]}
         return picked(ridgeline.roofline("work", peak=1.0, hbm_bandwidth=1.0, **given), wanted)
+    each = {chip: work(one_of(inputs, chip), "") for chip in mapped(inputs)}
+    if each:
+        seconds = {
+            name: answer.compute_s for chip, answer in each.items() for name in (chip, chip.removeprefix("tpu_"))
+        }
+        fields = {key: {chip: OPERATION[key](each[chip]) for chip in each} for key in wanted if key in OPERATION}
+        return fields | {key: seconds[key] for key in wanted if key in seconds}
     answers = picked(work(inputs, ""), wanted)
     return answers | {
         key: value
@@ -166,7 +173,9 @@ def matmul(inputs: Inputs, wanted: Collection[str]) -> Answers:
     found = critical(answer, "B")
     return {
         **picked(answer, wanted),
-        **dict.fromkeys(("intensity_limit", "intensity_approx", "intensity_small_batch"), few_rows),
+        **dict.fromkeys(
+            ("intensity_limit", "intensity_approx", "intensity_small_batch", "intensity_small_B"), few_rows
+        ),
         **dict.fromkeys((*CRITICAL, *RULE), found.rule_size),
         **dict.fromkeys(EXACT, found.exact_size),
     }
@@ -185,6 +194,10 @@ def batched_matmul(inputs: Inputs, wanted: Collection[str]) -> Answers:
 
 @adapter("roofline.critical_batch")
 def critical_batch(inputs: Inputs, wanted: Collection[str]) -> Answers:
+    chips = mapped(inputs)
+    if chips:
+        each = {chip: criticals(one_of(inputs, chip), "hbm", "") for chip in chips}
+        return {key: {chip: each[chip][key] for chip in chips} for key in wanted if key in each[chips[0]]}
     answers = criticals(inputs, "hbm", "")
     if "C_sparse" in inputs:
         dense = chosen(inputs, peak=("C_sparse",), sparsity=("sparsity_factor", "sparsity"))
@@ -230,7 +243,7 @@ def network(inputs: Inputs, wanted: Collection[str]) -> Answers:
 def mxu(inputs: Inputs, _: Collection[str]) -> Answers:
     given = chosen(
         inputs,
-        array=("array", "n", "mxu", "mxu_shape", "dim", "tile", "k"),
+        array=("array", "n", "mxu", "mxu_shape", "dim", "tile", "k", "edge", "mxu_edge", "mxu_dim"),
         versus=("n6", "n_v6", "other"),
         clock=("clock", "freq", "f", "hz", "clock_hz"),
         count=("n_mxu", "mxus", "num_mxu", "units"),
@@ -267,7 +280,7 @@ def vpu(inputs: Inputs, _: Collection[str]) -> Answers:
         clock=("clock", "freq", "f", "hz", "clock_hz"),
         cores=("cores", "n_cores", "cores_per_chip"),
         registers=("vregs", "registers", "n_vregs", "n_regs", "num_vregs"),
-        dtype=ELEMENT,
+        dtype=(*ELEMENT, "bytes"),
     )
     known = ridgeline.vpu(**given)
     names = {
@@ -275,7 +288,15 @@ def vpu(inputs: Inputs, _: Collection[str]) -> Answers:
         "vector_flops_per_s": ("flops", "flops_per_s", "rate", "C_vpu", "vpu_flops", "throughput"),
         "register_elements": ("elements", "vreg_elements", "positions"),
         "register_bytes": ("vreg_bytes", "register_bytes", "bytes_per_vreg", "per_vreg", "reg_bytes"),
-        "registers_bytes": ("vregs_bytes", "registers_bytes", "capacity", "capacity_bytes", "total_bytes", "bytes"),
+        "registers_bytes": (
+            "vregs_bytes",
+            "registers_bytes",
+            "capacity",
+            "capacity_bytes",
+            "total_bytes",
+            "bytes_total",
+            "bytes",
+        ),
     }
     return told(known, names)
 

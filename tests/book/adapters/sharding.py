@@ -30,6 +30,9 @@ RATES = {
 
 @adapter("sharding.layout")
 def layout(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, Any]:
+    if "specs" in inputs:
+        checks = [ridgeline.check_layout(array("A", DIMS, spec)).is_legal for spec in inputs["specs"]]
+        return {key: checks for key in wanted if key in {"valid", "legal"}}
     notation = array("A", DIMS, inputs["spec"]) if "spec" in inputs else ridgeline.find_notation(inputs["setup"])
     check = ridgeline.check_layout(notation)
     answers = {"valid": check.is_legal, "legal": check.is_legal, "reason": check.reason}

@@ -71,10 +71,12 @@ def attention(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str
 def _counts(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Every count of a model, or of the one block whose letters are given."""
     letters = {name: value for name, value in inputs.items() if name in LETTERS}
-    tied = {"tied": inputs.get("tied", 1)} if "tied" in inputs or "tied" in inputs["setup"] else {}
+    flags = {"tied": inputs.get("tied", 1)} if "tied" in inputs or "tied" in inputs["setup"] else {}
+    flags = flags | ({"gated": inputs["gated"]} if "gated" in inputs else {})
     sequences = {"num_sequences": inputs.get("B", 1), "seq_len": inputs.get("T", 1)}
-    count = ridgeline.transformer(letters | tied, **sequences)
-    in_eight_bits = ridgeline.transformer(letters | tied, b_a=1, **sequences)
+    count = ridgeline.transformer(letters | flags, **sequences)
+    in_eight_bits = ridgeline.transformer(letters | flags, b_a=1, **sequences)
+    ungated = ridgeline.transformer(letters | flags | {"gated": 0}, **sequences).roles["mlp"]
     block = count.whole
     if "V" in inputs and "F" not in inputs:
         block = count.roles["unembedding"]
@@ -92,6 +94,10 @@ def _counts(inputs: Mapping[str, Any]) -> dict[str, Any]:
         "fwd": block.forward_flops,
         "ffw": count.roles["mlp"].parameters,
         "mlp": count.roles["mlp"].parameters,
+        "params_gated": count.roles["mlp"].parameters,
+        "flops_gated": count.roles["mlp"].training_flops,
+        "params_ungated": ungated.parameters,
+        "flops_ungated": ungated.training_flops,
         "attn": count.roles["attention"].parameters,
         "vocab": count.vocabulary.parameters,
         "flops_table": count.vocabulary_parameter_flops,
