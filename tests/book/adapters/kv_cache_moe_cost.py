@@ -10,7 +10,7 @@ from tests.book.registry import adapter
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-LETTERS = {"L", "D", "F", "N", "K", "H", "V", "E", "k"}
+LETTERS = {"L", "D", "F", "N", "K", "H", "NH", "V", "E", "k"}
 
 NAMES = {
     "bpe": "b_a",
@@ -71,14 +71,24 @@ def cost(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, Any
 
 def _routing(inputs: Mapping[str, Any]) -> dict[str, Any]:
     names = {"E": "E", "k": "k", "C": "C_flops_per_s", "W_hbm": "W_hbm_bytes_per_s"}
-    routing = ridgeline.expert_routing(**_given(inputs, names))
+    ridge = [
+        {"C_flops_per_s": inputs[name], "W_hbm_bytes_per_s": 1}
+        for name in ("ridge", "B_dense", "B_crit_dense", "B_crit")
+        if name in inputs
+    ]
+    routing = ridgeline.expert_routing(**_given(inputs, names), **dict(*ridge[:1]))
     return {
         "comm": routing.collective,
         "n_all_to_all": routing.num_collectives,
+        "all_to_alls": routing.num_collectives,
+        "n_collectives": routing.num_collectives,
         "relative": routing.exchange_ratio,
         "shape": routing.routing_shape,
         "factor": routing.flops_ratio,
+        "flops_factor": routing.flops_ratio,
+        "active_factor": routing.flops_ratio,
         "B_crit": routing.critical_tokens,
+        "B_crit_moe": routing.critical_tokens,
     }
 
 
@@ -99,6 +109,8 @@ def _placed(inputs: Mapping[str, Any], dtype: str, *, b_w: int) -> dict[str, Any
 def _letters(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """A model by its letters; the book's mixtures of experts are those of chapter 7, whose tables are tied."""
     tied = {"tied": 1} if "E" in inputs and "separate" not in inputs["setup"] else {}
+    if "KH" in inputs:  # only the product is said: one key-value head so wide
+        tied = tied | {"N": 1, "K": 1, "H": inputs["KH"]}
     return {name: value for name, value in inputs.items() if name in LETTERS} | tied
 
 

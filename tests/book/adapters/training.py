@@ -135,7 +135,8 @@ ONCE = {"same_as_dp", "depends_on_batch", "typical"}
 
 @adapter("training.critical_batch", "training.dcn")
 def critical_batch(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, Any]:
-    laws = _laws(inputs, {"pod": "N", "chips": "N"})
+    axes = {} if "F" in inputs else {"n_axes": inputs.get("n_axes", 1)}
+    laws = _laws(inputs, {"pod": "N", "chips": "N"}, **axes)
     answers = _picked(laws, BATCH, wanted) | _picked(
         laws,
         {
@@ -147,6 +148,8 @@ def critical_batch(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mappin
         },
         wanted,
     )
+    for key in {"overlapped", "tokens_per_chip_max", "mixed_threshold_max"}.intersection(wanted):
+        answers[key] = _laws(inputs, {}, overlapped=True)[0]["mixed_critical_tokens_per_chip"]
     if "same" in wanted:
         at_bound = _laws(inputs, {}, B_tokens=laws[0]["mixed_critical_tokens"])
         answers["same"] = at_bound[0]["compute_bound_split_exists"]
@@ -206,6 +209,7 @@ def memory(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, A
             "dp_fits": ("replica_fits",),
             "max_params": ("num_replica_parameters",),
             "P_max": ("num_replica_parameters",),
+            "params": ("num_replica_parameters",),
         },
         wanted,
     )
@@ -293,13 +297,18 @@ def comms(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, An
                 "fsdp_one": ("fsdp_critical_tokens_per_chip",),
                 "mixed_one": ("mixed_critical_tokens_per_chip",),
                 "fsdp_beats_mixed": ("fsdp_overtakes_tokens_per_chip",),
+                "ratio": ("mixed_compute_ratio", "fsdp_compute_ratio", "tensor_compute_ratio"),
+                "math_over_comms": ("mixed_compute_ratio",),
+                "threshold": ("mixed_critical_tokens_per_chip", "fsdp_critical_tokens_per_chip"),
+                "X_opt": ("optimal_data_degree",),
             },
             wanted,
         )
     layer = {"B": "B_tokens", "C": "C_flops_per_s", "W": "W_ici_bytes_per_s", "Mx": "M_X", "My": "M_Y"}
     sizes = {layer.get(name, name): value for name, value in inputs.items() if name not in {"setup", "scheme"}}
-    scheme = str(inputs.get("scheme", _scheme(inputs["setup"])))
-    answer = ridgeline.layer_communication(scheme.lower(), **sizes)
+    scheme = str(inputs.get("scheme", _scheme(inputs["setup"]))).lower()
+    axes = {"M_X": inputs["n_axes"], "M_Y": inputs["n_axes"]} if "n_axes" in inputs else {}
+    answer = ridgeline.layer_communication(scheme, **(axes | sizes))
     found = {
         "forward": answer.schedule["forward"],
         "backward": answer.schedule["backward"],
@@ -316,6 +325,7 @@ def comms(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, An
         "t_math": forward.math_s,
         "t_fsdp": forward.weights_s,
         "t_tp": forward.activations_s,
+        "t_comms": forward.activations_s if scheme == "tp" else forward.weights_s,
         "bound_sum": forward.summed_bound,
         "bound_max": forward.overlapped_bound,
         "fwd_flops": forward.flops,
