@@ -159,3 +159,14 @@ def test_more_bandwidth_never_slows_a_collective(size_bytes: float, more: float)
         slow_s = transfer.expected_s(link_bytes_per_s=5e10, network_bytes_per_s=3e9)
 
         assert transfer.expected_s(link_bytes_per_s=5e10 * more, network_bytes_per_s=3e9 * more) <= slow_s
+
+
+def test_a_gather_over_more_boxes_has_a_higher_floor() -> None:
+    """A ring over 128 boxes takes 127 steps of the network, after the 7 of NVLink inside a box."""
+    chip = parse_slice("h100:1024").chip
+    nvlink = chip.switch
+
+    assert nvlink is not None
+    assert _links("h100:1024", {"fsdp": 1024})["weights"].latency_s == pytest.approx(
+        127 * chip.network_latency_s + 7 * nvlink.latency_s
+    )

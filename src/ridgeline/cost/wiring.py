@@ -129,7 +129,7 @@ def switch_stage(
         name: Which.
         size: What it joins.
         bytes_per_s: Of one member, one way.
-        latency_s: Of one step.
+        latency_s: Of one step; a ring over N members, which is how libraries gather through switches, takes N - 1.
         share: Bytes of a gathered array that one member brings in, over the whole array.
         sharers: Devices that share a member's port.
     """
@@ -141,7 +141,7 @@ def switch_stage(
         share=share * sharers,
         exchange_load=float(gather_load(N=size, n=1)) * sharers,
         permute_load=float(sharers),
-        latency_s=latency_s,
+        latency_s=float(line_latency_s(N=size, t_min_s=latency_s)),
     )
 
 
