@@ -18,7 +18,7 @@ ELEMENTWISE = "A[I_X,J_Y] @ B[I_X,J_Y] -> C[I_X,J_Y]"
 
 DIMS = ("I", "J", "K", "L", "M", "N")
 
-LETTERS = {"X", "Y", "Z"}
+LETTERS = ("X", "Y", "Z")
 """Mesh axes, which may be longer than one device without splitting anything."""
 
 RATES = {
@@ -170,7 +170,8 @@ def array(name: str, dims: Sequence[str], spec: Sequence[Sequence[str]]) -> str:
 def said(notation: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
     """What an item says beside its notation, by our names. `N` is the length of every mesh axis, if none is named."""
     open_question = ridgeline.matmul(notation)
-    dims, axes = list(open_question.question.sizes), {*open_question.machine.mesh, *LETTERS.intersection(inputs)}
+    dims, axes = list(open_question.question.sizes), list(open_question.machine.mesh)
+    axes = [*axes, *(letter for letter in LETTERS if letter in inputs if letter not in axes)]
     if "shape" in inputs:
         sizes = dict(zip(dims, inputs["shape"], strict=True))
     else:
