@@ -37,6 +37,31 @@ def test_a_duration_without_a_unit_is_in_seconds(text: str, duration_s: float) -
 
 
 @pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (units.parse_bytes_per_s, "820GB/s", 820e9),
+        (units.parse_bytes_per_s, "1TiB", 1024**4),
+        (units.parse_bytes_per_s, 8.2e11, 8.2e11),
+        (units.parse_flops, "40TFLOP", 40e12),
+        (units.parse_flops, "1e12", 1e12),
+        (units.parse_flops_per_s, "197TFLOP/s", 197e12),
+        (units.parse_flops_per_s, "394TOPs/s", 394e12),
+        (units.parse_flops_per_s, "197T", 197e12),
+        (units.parse_cycles_per_s, "1.5GHz", 1.5e9),
+        (units.parse_cycles_per_s, 940e6, 940e6),
+    ],
+)
+def test_a_rate_may_be_written_with_its_unit_or_without(
+    parse: Callable[..., float], text: str | float, value: float
+) -> None:
+    assert parse(text, where="--rate") == value
+
+
+def test_a_clock_is_shown_in_hertz() -> None:
+    assert units.format_cycles_per_s(1.05e9) == "1.05 GHz"
+
+
+@pytest.mark.parametrize(
     ("value", "what", "fix"),
     [
         ("", "missing number", "write e.g. 34MB or 96GiB"),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import isnan, nan
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.chip_inside import dense_flops_per_s, vmem_bytes_per_s
+from ridgeline.cost.chip_inside import dense_flops_per_s, padded_size, vmem_bytes_per_s, wasted_fraction
 from ridgeline.cost.collective_question import collective
 from ridgeline.cost.critical_size import critical_contraction_size
 from ridgeline.cost.explain import derive
@@ -82,7 +82,7 @@ def operation_roofline(question: OperationQuestion) -> OperationRoofline:
         bound=_bound(arithmetic.value, traffic),
         critical=tuple(_critical(traffic)),
         sweep=tuple(_swept(question)),
-        notes=(*question.notes, *_notes(question, traffic)),
+        notes=(*question.notes, *_notes(question, sizes, traffic)),
         derivations=(
             *peak.derivations,
             *flops.derivations,
@@ -255,14 +255,22 @@ def _critical(traffic: Sequence[Traffic]) -> Iterator[CriticalSize]:
         )
 
 
-def _notes(question: OperationQuestion, traffic: Sequence[Traffic]) -> Iterator[str]:
+def _notes(question: OperationQuestion, sizes: Mapping[str, float], traffic: Sequence[Traffic]) -> Iterator[str]:
     """What the numbers do not say."""
     vmem_bytes = question.rates.vmem_bytes
     for each in traffic:
         if each.resource == "vmem" and vmem_bytes is not None and each.traffic_bytes > vmem_bytes:
             yield "What is to lie in vector memory is larger than it: it would have to stream through, from HBM."
-    if question.kind == "attention" and question.sizes["T"] > 1:
+    if question.kind == "attention" and sizes["T"] > 1:
         yield "Every query sees every key; a causal kernel that skips masked blocks does down to half of the FLOPs."
+    if question.mxu_shape is not None and {"D", "F"} <= sizes.keys():
+        D, F = (
+            padded_size(size=sizes[letter], tile_size=side)
+            for letter, side in zip("DF", question.mxu_shape, strict=True)
+        )
+        wasted = wasted_fraction(size=sizes["D"] * sizes["F"], whole_size=D * F)
+        if wasted:
+            yield f"The matrix unit pads D x F to {D:.0f} x {F:.0f}: {wasted:.1%} of its work is for nothing."
 
 
 def _swept(question: OperationQuestion) -> Iterator[SweptSize]:

@@ -259,7 +259,7 @@ def read_padding(said: Said) -> PaddingQuestion:
 
 
 def _stated(said: Said, names: Mapping[str, tuple[str, Callable[..., float]]]) -> dict[str, float]:
-    found = {quantity: said.number(name, parse) for name, (quantity, parse) in names.items()}
+    found = {quantity: said.positive(name, parse) for name, (quantity, parse) in names.items()}
     return {quantity: number for quantity, number in found.items() if number is not None}
 
 

@@ -130,6 +130,7 @@ class OperationQuestion:
         activations_from: Where the other operand and the output lie.
         split: How the contraction is split; None on one chip.
         sweep: A size to vary; None when not asked.
+        mxu_shape: Rows and columns of the matrix unit it runs on; None for any other, or an unknown one.
         notes: What was taken for granted.
     """
 
@@ -142,4 +143,5 @@ class OperationQuestion:
     activations_from: Memory = "hbm"
     split: Split | None = None
     sweep: Sweep | None = None
+    mxu_shape: tuple[int, int] | None = None
     notes: tuple[str, ...] = ()

@@ -133,6 +133,7 @@ def read_operation(kind: str, said: Said) -> OperationQuestion:
         activations_from=activations_from,
         split=split,
         sweep=sweep,
+        mxu_shape=None if chip is None or _unit(operation, said) == "vpu" else chip.mxu_shape,
         notes=(note,) if note else (),
     )
 
@@ -181,7 +182,8 @@ def _sizes(kind: OperationKind, said: Said, sweep: Sweep | None) -> dict[str, fl
             )
     _check_ratio(said, sizes)
     if kind == "elementwise":
-        sizes |= {name: said.number(name, parse_count) or usual for name, usual in _USUAL_EXTRAS.items()}
+        counted = {name: said.number(name, parse_count) for name in _USUAL_EXTRAS}
+        sizes |= _USUAL_EXTRAS | {name: number for name, number in counted.items() if number is not None}
     return {letter: sizes[letter] for letter in (*SIZES[kind], *_USUAL_EXTRAS) if letter in sizes}
 
 
@@ -261,7 +263,7 @@ def _check_split(said: Said, widths: Sequence[float], num_chips: int) -> None:
 
 def _link_rate(said: Said, chip: Chip | None, *, needed: bool) -> float | None:
     """Bytes a second of one link, one way: stated, else those of a chip that is no slice."""
-    stated = said.number("link_bandwidth", parse_bytes_per_s)
+    stated = said.positive("link_bandwidth", parse_bytes_per_s)
     if stated is not None or not needed:
         return stated
     if chip is not None and chip.torus is not None:

@@ -121,8 +121,8 @@ def read_rates(said: Said, chip: Chip | None, *, memories: Sequence[Memory], uni
             memory: _bandwidth(said, chip, "hbm" if by_ratio and memory == "vmem" else memory)
             for memory in dict.fromkeys(memories)
         },
-        sparsity_factor=said.number("sparsity", parse_count) or 1.0,
-        vmem_over_hbm=said.number("vmem_over_hbm", parse_count),
+        sparsity_factor=said.positive("sparsity", parse_count) or 1.0,
+        vmem_over_hbm=said.positive("vmem_over_hbm", parse_count),
         vmem_bytes=None if chip is None or chip.vmem_bytes is None else chip.vmem_bytes * chip.devices_per_chip,
     )
     return rates, note
@@ -179,7 +179,7 @@ def _dtype(said: Said, name: str, usual: str) -> str:
 
 def _peak(said: Said, chip: Chip | None, *, unit: Unit) -> tuple[float, str]:
     """FLOPs a second of the unit that computes, NaN where it is not known, and what was taken for granted."""
-    given = said.number("peak", parse_flops_per_s)
+    given = said.positive("peak", parse_flops_per_s)
     if given is not None:
         return given, ""
     if chip is None:
@@ -219,7 +219,7 @@ def _matmul_peak(said: Said, chip: Chip) -> tuple[float, str]:
 def _bandwidth(said: Said, chip: Chip | None, memory: Memory) -> float:
     """Bytes a second between a memory and the units that compute."""
     name = f"{memory}_bandwidth"
-    given = said.number(name, parse_bytes_per_s)
+    given = said.positive(name, parse_bytes_per_s)
     if given is not None:
         return given
     if chip is None:

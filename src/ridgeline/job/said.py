@@ -38,6 +38,13 @@ class Said:
         value = self.arguments.get(name)
         return None if value is None else parse(value, where=self.written(name))
 
+    def positive(self, name: str, parse: Callable[..., float]) -> float | None:
+        """Its number, above zero, or None where it was not said."""
+        number = self.number(name, parse)
+        if number == 0:
+            raise self.refuse("zero is no answer", name, expected="a number above zero", fix="leave it out")
+        return number
+
     def choice(self, name: str, words: Sequence[Word], usual: Word) -> Word:
         """One of some words; the usual one where it was not said."""
         value = self.arguments.get(name)

@@ -48,6 +48,11 @@ _GLYPHS = {
 }  # a bar or a blank between entries cannot be a glyph itself
 
 
+def glyphs() -> frozenset[str]:
+    """The letters that have a glyph."""
+    return frozenset(_GLYPHS)
+
+
 def written(text: str, *, size: float) -> tuple[tuple[Stroke, ...], float]:
     """The strokes of a text on a baseline at y = 0, upwards positive, and its width.
 
