@@ -1,0 +1,126 @@
+"""`train --laws`: the laws of a job, on the command line and in Python."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import ridgeline
+from ridgeline.cli.app import main
+from ridgeline.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CHAPTER_6 = ["train", "llama3-70b", "--on", "v5p:16x20x28", "--batch-tokens", "4Mi", "--seq-len", "4096", "--laws"]
+BOOK_S_V5P = ["--given", "W_ici_bytes_per_s=1.8e11,hbm_bytes=96GB"]
+
+
+def printed(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(words) == 0
+    return capsys.readouterr().out
+
+
+def asked(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    return json.loads(printed([*words, "--json"], capsys))
+
+
+def test_the_gates_of_a_job_are_those_of_its_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = asked([*CHAPTER_6, *BOOK_S_V5P], capsys)
+
+    assert {gate["name"]: gate["passed"] for gate in answer["gates"]} == {
+        "memory": True,
+        "sequences": False,
+        "fsdp": False,
+        "mixed": True,
+    }
+    assert answer["quantities"]["fsdp_critical_tokens_per_chip"] == 850
+    assert answer["quantities"]["num_layout_chips"] == 8192
+    assert answer["layout"] == "FSDP+TP"
+
+
+def test_the_screen_shows_the_gates_the_split_and_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = printed([*CHAPTER_6, *BOOK_S_V5P, "--tokens", "15T"], capsys)
+
+    for line in (
+        "FSDP with tensor parallelism is    yes     468 tokens a chip  more than 454",
+        "in powers of two             1,024 data × 2 context × 4 tensor, 768 chips of a slice left out",
+        "on every chip                2,240 × 4 FSDP × tensor",
+        "at 40.0% MFU  44.7 days",
+    ):
+        assert line in screen
+
+
+def test_explain_shows_each_law_with_its_values(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = printed([*CHAPTER_6, *BOOK_S_V5P, "--explain"], capsys)
+
+    assert "b = α / n_axes · E / k" in screen
+    assert "α = 2,550 FLOP/B, n_axes = 3" in screen
+
+
+def test_the_reason_is_given_where_no_split_is_bound_by_arithmetic(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "llama3-70b", "--on", "4*v5p:16x20x28", "--batch-tokens", "4Mi", "--seq-len", "4096", "--laws"]
+
+    answer = asked(words, capsys)
+
+    assert answer["compute_bound_schemes"] == []
+    assert answer["reason"].startswith("117 tokens a chip, where FSDP asks for")
+    assert answer["quantities"]["dcn_is_hidden"] is True
+
+
+def test_a_switched_network_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "llama3-8b", "--on", "h100:64", "--seq-len", "4096", "--laws"]) == 2
+    assert "those of a torus" in capsys.readouterr().err
+
+
+def test_quantities_are_for_the_laws_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "llama3-8b", "--on", "v5e:4x4", "--seq-len", "4096", "--given", "mfu=0.4"]) == 2
+    assert "add --laws" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("mfu=45", "not a fraction"), ("mf=0.4", "did you mean mfu?"), ("mfu", "malformed"), ("hbm_bytes=-1", "negative")],
+)
+def test_a_bad_quantity_is_pointed_at(given: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CHAPTER_6, "--given", given]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_python_and_the_command_line_answer_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = ridgeline.train_laws("llama3-70b", on="v5p:16x20x28", batch_tokens="4Mi", seq_len=4096)
+
+    assert asked(CHAPTER_6, capsys)["quantities"] == dict(answer.laws.values)
+
+
+def test_links_that_do_not_wrap_are_counted_one_way() -> None:
+    ring, line = (ridgeline.train_laws("llama3-8b", on=on, seq_len=4096).laws for on in ("v5e:16x16", "v5e:8x8"))
+
+    assert line["W_ici_bytes_per_s"] == ring["W_ici_bytes_per_s"] / 2
+
+
+def test_a_mixture_of_experts_says_what_the_laws_leave_out() -> None:
+    answer = ridgeline.train_laws("deepseek3-671b", on="v5p:16x16x16", batch_tokens="64Mi", seq_len=4096)
+
+    assert any("expert parallelism" in each for each in answer.assumptions)
+    assert answer.laws["E"] == 257
+    assert answer.laws["k"] == 9
+
+
+def test_a_whole_job_takes_no_further_arguments() -> None:
+    job = ridgeline.train_laws("llama3-8b", on="v5e:4x4", seq_len=4096).job
+
+    with pytest.raises(InputError, match="takes no further arguments"):
+        ridgeline.train_laws(job, seq_len=8192)
+
+
+def test_a_model_by_its_letters_can_be_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    letters = "L=16,D=2048,F=8192,N=16,K=8,H=128,V=32000"
+
+    answer = asked(
+        ["train", letters, "--on", "v5e:4x4", "--batch-tokens", "1Mi", "--seq-len", "2048", "--laws"], capsys
+    )
+
+    assert answer["quantities"]["F"] == 8192
