@@ -7,8 +7,8 @@ A page marks a generated part with a pair of comments, of which the first names 
     <!-- end -->
 
 `output COMMAND` runs a command and shows it with what it printed; `python EXPRESSION` evaluates an expression over
-`ridgeline` and shows its value; `verbs` is the table of verbs; `help` is every verb's `--help`; `formulas` is every
-formula of `cost/`, from its docstring.
+`ridgeline` and shows its value; `verbs` is the table of verbs; `help` is every verb's `--help`; `formulas planner` and
+`formulas questions` are the formulas of `cost/`, from their docstrings.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import textwrap
 from difflib import unified_diff
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import ridgeline
@@ -34,11 +35,17 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
+FIGURES = {
+    "docs/book/roofline.svg": "ridgeline roofline matmul --B 64 --D 4096 --F 16384 --on v5e",
+    "docs/book/rows.svg": "ridgeline roofline matmul --B 64 --D 4096 --F 16384 --on v5e --sweep B=1:8192",
+}
+"""Drawings that pages show, and the commands that draw them."""
+
 VERBS = {
     "chips [NAME]": "what is this machine: peaks by dtype, HBM, VMEM, links, price, each with its source",
     "model MODEL": "parameters, FLOPs, KV-cache and activation bytes, part by part",
     "roofline OP": "is this operation bound by compute, memory or links, and from which size on",
-    "matmul EXPRESSION": "which collectives a sharded product needs, what they cost, which layout is best",
+    "matmul NOTATION": "which collectives a sharded product needs, what they cost, which layout is best",
     "train JOB": "the best way to train it here: plan, step time, memory, bottleneck, days, dollars",
     "scale JOB": "strong and weak scaling, and where communication begins to bind",
     "serve JOB": "the best way to serve it: latency-throughput frontier, cost per million tokens",
@@ -55,8 +62,20 @@ VERBS = {
 }
 """Every verb there will be, as typed, and the question it answers."""
 
-COST_MODULES = ("training", "layer", "operation", "roofline", "collectives", "placement", "memory", "work")
-"""Modules of `cost/` in reading order, the whole before its parts; others follow by name."""
+PLANNER_MODULES = (
+    "cost/training.py",
+    "cost/layer.py",
+    "cost/operation.py",
+    "cost/roofline.py",
+    "model/flops.py",
+    "cost/collectives.py",
+    "cost/wiring.py",
+    "cost/placement.py",
+    "cost/memory.py",
+    "cost/work.py",
+    "cost/calibration.py",
+)
+"""Modules that cost a training step, the whole before its parts."""
 
 _REGION = re.compile(
     r"(?P<head><!-- generated: (?P<name>\w+) ?(?P<argument>.*?) -->\n)(?P<body>.*?)(?=<!-- end -->)", re.DOTALL
@@ -64,24 +83,31 @@ _REGION = re.compile(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write every page; with `--check` write none, print what would change, and return 1 if anything would."""
+    """Write every page and figure; with `--check` write none, print what would change, and return 1 if any would."""
     check = "--check" in arguments
     stale = False
-    for page in PAGES:
-        old = page.read_text(encoding="utf-8")
-        new = rewritten(old)
+    for path, new in generated():
+        old = path.read_text(encoding="utf-8") if path.exists() else ""
         if new == old:
             continue
         stale = True
-        name = page.relative_to(ROOT).as_posix()
+        name = path.relative_to(ROOT).as_posix()
         if check:
             print(*unified_diff(old.splitlines(), new.splitlines(), name, "generated", lineterm=""), sep="\n")
         else:
-            page.write_text(new, encoding="utf-8")
+            path.write_text(new, encoding="utf-8")
             print(f"wrote {name}")
     if stale and check:
         print("\nThe documentation is out of date: run `make docs`.")
     return int(stale and check)
+
+
+def generated() -> Iterator[tuple[Path, str]]:
+    """Every page and figure, with what it should be."""
+    for page in PAGES:
+        yield page, rewritten(page.read_text(encoding="utf-8"))
+    for name, command in FIGURES.items():
+        yield ROOT / name, drawn(command)
 
 
 def rewritten(page: str) -> str:
@@ -122,6 +148,14 @@ def printed(command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def drawn(command: str) -> str:
+    """What a command of ours draws with `--plot`, as SVG."""
+    with TemporaryDirectory() as folder:
+        figure = Path(folder) / "figure.svg"
+        printed(f"{command} --plot {figure}")
+        return figure.read_text(encoding="utf-8")
+
+
 def evaluated(expression: str) -> str:
     """A Python expression over the package, and its value."""
     value = eval(expression, {"ridgeline": ridgeline})  # noqa: S307 - expressions of our own pages
@@ -143,15 +177,14 @@ def manual(_: str) -> str:
     return "".join(f"## {command}\n\n```text\n{printed(f'{command} --help')}```\n\n" for command in commands)
 
 
-def formulas(_: str) -> str:
-    """Every formula of `cost/`, and those of `model/` that it rests on, module by module, from the docstrings."""
+def formulas(which: str) -> str:
+    """Formulas from their docstrings, module by module: the planner's, or those of `cost/` for other questions."""
     package = ROOT / "src" / "ridgeline"
-    names = sorted(path.stem for path in (package / "cost").glob("*.py") if path.stem != "__init__")
-    ordered = [name for name in COST_MODULES if name in names] + [name for name in names if name not in COST_MODULES]
-    files = [package / "model" / "flops.py", *(package / "cost" / f"{name}.py" for name in ordered)]
-    return "".join(
-        _chapter(ast.parse(file.read_text(encoding="utf-8")), file.relative_to(package).as_posix()) for file in files
-    )
+    others = {path.relative_to(package).as_posix() for path in (package / "cost").glob("*.py")} - set(PLANNER_MODULES)
+    names = {"planner": PLANNER_MODULES, "questions": sorted(others)}[which]
+    trees = {name: ast.parse((package / name).read_text(encoding="utf-8")) for name in names}
+    told = {name: tree for name, tree in trees.items() if which == "planner" or any(map(_is_formula, tree.body))}
+    return "".join(_chapter(tree, name) for name, tree in told.items())
 
 
 def _chapter(tree: ast.Module, name: str) -> str:
@@ -161,15 +194,19 @@ def _chapter(tree: ast.Module, name: str) -> str:
     return "\n\n".join([f"## {title.rstrip('.')} (`{name}`)", *map(_shown, legend), *entries]) + "\n\n"
 
 
-def _is_formula(node: ast.FunctionDef) -> bool:
-    """A public function of named quantities that returns one; `larger(a, b)` is none."""
+def _is_formula(node: ast.stmt) -> bool:
+    """A public function of named quantities that returns one, or says whether; `larger(a, b)` is none."""
+    if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+        return False
     returns = "" if node.returns is None else ast.unparse(node.returns)
     is_arithmetic = [argument.arg for argument in node.args.args] == ["a", "b"]
-    return returns in {"Number", "float"} and not node.name.startswith("_") and not is_arithmetic
+    says_so = "Formula:" in (ast.get_docstring(node) or "")
+    return (returns in {"Number", "float"} or (says_so and returns in {"bool", "int"})) and not is_arithmetic
 
 
 def _entry(node: ast.FunctionDef) -> str:
-    arguments = ", ".join(argument.arg for argument in [*node.args.args, *node.args.kwonlyargs])
+    rest = [] if node.args.kwarg is None else [f"**{node.args.kwarg.arg}"]
+    arguments = ", ".join([*(argument.arg for argument in [*node.args.args, *node.args.kwonlyargs]), *rest])
     body = [_shown(paragraph) for paragraph in paragraphs(ast.get_docstring(node) or "")]
     return "\n\n".join([f"### `{node.name}({arguments})`", *body])
 

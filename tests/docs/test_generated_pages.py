@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ridgeline.cli import app
-from tests.structure.source import ROOT
+from tests.structure.source import ROOT, functions, modules
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,6 +60,7 @@ def test_a_stale_page_fails_the_check_and_is_not_touched(
     page.write_text(HELP.format("stale\n"), encoding="utf-8")
     monkeypatch.setitem(GENERATE.main.__globals__, "ROOT", tmp_path)
     monkeypatch.setitem(GENERATE.main.__globals__, "PAGES", (page,))
+    monkeypatch.setitem(GENERATE.main.__globals__, "FIGURES", {})
 
     status = GENERATE.main(["--check"])
 
@@ -67,10 +69,29 @@ def test_a_stale_page_fails_the_check_and_is_not_touched(
     assert page.read_text(encoding="utf-8") == HELP.format("stale\n")
 
 
+def test_a_figure_is_drawn_by_its_command() -> None:
+    for name, command in GENERATE.FIGURES.items():
+        assert (ROOT / name).read_text(encoding="utf-8") == GENERATE.drawn(command)
+
+
 def test_a_formula_keeps_its_source_and_loses_its_doctest() -> None:
     docstring = "Time to move.\n\nT = V / W\n\nSource: the book.\n\n>>> move_s(V=1)\n1\n\nArgs:\n    V: Bytes."
 
     assert list(GENERATE.paragraphs(docstring)) == ["Time to move.", "T = V / W", "Source: the book."]
+
+
+def test_every_formula_of_cost_stands_on_one_of_two_pages() -> None:
+    pages = GENERATE.formulas("planner") + GENERATE.formulas("questions")
+    formulas = [
+        function.name
+        for module in modules("src")
+        if module.folder == "cost"
+        for function in functions(module)
+        if "\n\nFormula:" in (ast.get_docstring(function) or "") and not function.name.startswith("_")
+    ]
+
+    assert len(formulas) > 200
+    assert [name for name in formulas if f"### `{name}(" not in pages] == []
 
 
 def test_every_verb_that_works_is_in_the_table_of_verbs() -> None:
