@@ -48,8 +48,15 @@ if TYPE_CHECKING:
 def operation_roofline(question: OperationQuestion) -> OperationRoofline:
     """What bounds an operation.
 
-    Raises:
-        InputError: The contraction cannot be split as asked.
+    >>> from ridgeline.job.operation import ElementBytes, OperationQuestion, Rates
+    >>> int8 = ElementBytes(weights=1.0, activations=1.0, outputs=1.0)
+    >>> v5e = Rates(peak_flops_per_s=394e12, memory_bytes_per_s={"hbm": 810e9})
+    >>> sizes = {"B": 64, "D": 4096, "F": 16384}
+    >>> answer = operation_roofline(
+    ...     OperationQuestion(kind="matmul", machine="v5e", sizes=sizes, element_bytes=int8, rates=v5e)
+    ... )
+    >>> answer.bound, round(answer.critical[0].rule_size), round(answer.critical[0].exact_size)
+    ('hbm', 243, 263)
     """
     peak = peak_of(question.rates)
     sizes = _local_sizes(question)
@@ -86,6 +93,7 @@ def operation_roofline(question: OperationQuestion) -> OperationRoofline:
         derivations=(
             *peak.derivations,
             *flops.derivations,
+            *few_rows.derivations,
             arithmetic,
             *(step for each in traffic for step in each.derivations),
             least,
