@@ -88,7 +88,7 @@ def test_no_split_communicates_less_than_the_best_one(C: float, W: float, F: int
         layer = layer_communication(
             "mixed", B_tokens=B, D=1, F=F, X=X, Y=N / X, M_X=2, C_flops_per_s=C, W_ici_bytes_per_s=W
         )
-        return layer.forward.weights_s + layer.forward.activations_s  # type: ignore[union-attr, operator]
+        return layer.forward.weights_s + layer.forward.activations_s
 
     assert moved(best) <= min(moved(best * factor) for factor in (0.5, 0.9, 1.1, 2.0)) * (1 + 1e-9)
 
@@ -106,7 +106,7 @@ def test_the_compute_ratio_is_that_of_the_layers_times_at_the_best_split(
 
     assert layer is not None
     assert layer.weights_s == pytest.approx(layer.activations_s)
-    assert layer.math_s / (layer.weights_s + layer.activations_s) == pytest.approx(laws["mixed_compute_ratio"])  # type: ignore[operator]
+    assert layer.math_s / (layer.weights_s + layer.activations_s) == pytest.approx(laws["mixed_compute_ratio"])
 
 
 @given(rates, rates, widths, chips)

@@ -20,7 +20,7 @@ letters = st.fixed_dictionaries({"L": small, "D": small, "F": small, "N": small,
 
 
 @given(letters, st.booleans())
-def test_letters_give_the_parameters_of_the_book_s_formula(sizes: dict[str, int], gated: bool) -> None:  # noqa: FBT001 - drawn
+def test_letters_give_the_parameters_of_the_book_s_formula(sizes: dict[str, int], gated: bool) -> None:  # noqa: FBT001 - drawn by the test runner
     count = ridgeline.transformer({**sizes, "gated": int(gated)}, seq_len=8)
 
     L, D, F, N, K, H, V = (sizes[letter] for letter in "LDFNKHV")
@@ -66,7 +66,7 @@ def test_roles_share_out_the_whole_model(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["llama3.1-70b", "deepseek3-671b", "gemma3-27b", "gpt-oss-20b"])
 @pytest.mark.parametrize("masked", [True, False])
-def test_scores_take_as_many_flops_as_the_matmuls_at_the_crossover(name: str, masked: bool) -> None:  # noqa: FBT001 - drawn
+def test_scores_take_as_many_flops_as_the_matmuls_at_the_crossover(name: str, masked: bool) -> None:  # noqa: FBT001 - drawn by the test runner
     there = round(ridgeline.transformer(name, masked=masked).crossover_tokens)
 
     at = ridgeline.transformer(name, seq_len=there, masked=masked)

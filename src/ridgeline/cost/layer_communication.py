@@ -142,6 +142,11 @@ class LayerPass:
         return self.weights_bytes + self.activations_bytes
 
     @property
+    def moves_s(self) -> float | None:
+        """Weights and activations one after the other; None without the links' rate."""
+        return None if self.weights_s is None or self.activations_s is None else self.weights_s + self.activations_s
+
+    @property
     def summed_bound(self) -> Bound | None:
         """What binds if weights and activations move one after the other; None without rates."""
         return self._bound(lambda weights_s, activations_s: weights_s + activations_s)

@@ -39,6 +39,8 @@ NAMES = {
     "mult": "mlp_ratio",
     "N": "N",
     "chips": "num_chips",
+    "n_chips": "num_chips",
+    "num_chips": "num_chips",
     "pods": "num_slices",
     "slices": "num_slices",
     "B": "B_tokens",
@@ -59,6 +61,9 @@ NAMES = {
     "bpe": "b_a",
     "nodes": "num_stream_saved",
     "ckpts": "num_stream_saved",
+    "checkpoints": "num_stream_saved",
+    "matmuls": "num_stream_saved",
+    "saved": "num_stream_saved",
     "total": "held_bytes",
     "mfu": "mfu",
     "flops": "run_flops",
@@ -74,6 +79,8 @@ NAMES = {
 MLP_OUTPUTS = {"num_stream_saved": 1, "num_mlp_saved": 2}
 """The outputs of the three matmuls of a gated MLP: one as wide as the stream, two as the MLP."""
 
+BOUND = ("sequences_suffice", "mixed_is_compute_bound", "fsdp_is_compute_bound", "tensor_is_compute_bound")
+
 BATCH = {
     "threshold": ("mixed_critical_tokens_per_chip", "fsdp_critical_tokens_per_chip"),
     "thresholds": ("fsdp_critical_tokens_per_chip",),
@@ -86,15 +93,24 @@ BATCH = {
     "ici": ("alpha_flops_per_byte",),
     "dcn": ("dcn_flops_per_byte",),
     "alpha": ("alpha_flops_per_byte",),
-    "ok": (
-        "sequences_suffice",
-        "mixed_is_compute_bound",
-        "fsdp_is_compute_bound",
-        "tensor_is_compute_bound",
-    ),
+    "ok": BOUND,
+    "compute_bound": BOUND,
+    "fsdp_ok": ("fsdp_is_compute_bound",),
+    "mixed_ok": ("mixed_is_compute_bound",),
 }
 
+FSDP = {
+    "threshold": ("fsdp_critical_tokens_per_chip",),
+    "ok": ("fsdp_is_compute_bound",),
+    "compute_bound": ("fsdp_is_compute_bound",),
+    "chips": ("num_fsdp_chips",),
+    "ratio": ("fsdp_compute_ratio",),
+}
+"""The same where the sentence names FSDP alone."""
+
 PLAN = BATCH | {
+    "ratio": ("mixed_compute_ratio", "fsdp_compute_ratio", "tensor_compute_ratio"),
+    "math_over_comms_max": ("mixed_compute_ratio",),
     "tokens": ("memory_critical_tokens_per_chip",),
     "chips": ("num_fsdp_chips", "num_mixed_chips"),
     "max_chips": ("num_fsdp_chips", "num_mixed_chips"),
@@ -115,8 +131,6 @@ PLAN = BATCH | {
     "slice_hbm": ("slice_hbm_bytes",),
     "dp_fits": ("replica_fits",),
     "fits": ("run_fits", "replica_fits"),
-    "fsdp_ok": ("fsdp_is_compute_bound",),
-    "mixed_ok": ("mixed_is_compute_bound",),
     "dcn_ok": ("dcn_is_hidden",),
     "mem_per_chip": ("chip_held_bytes",),
     "per_pod_batch": ("B_tokens",),
@@ -128,6 +142,9 @@ PLAN = BATCH | {
     "tp": ("rounded_tensor_degree",),
     "total": ("num_layout_chips",),
 }
+
+ALONE = {"num_chips": 1, "mfu": 1}
+"""One chip at its peak."""
 
 ONCE = {"same_as_dp", "depends_on_batch", "typical"}
 """Answers that are one for all variants."""
@@ -162,7 +179,7 @@ def plan(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, Any
     saved = MLP_OUTPUTS if "mult" in inputs else {}
     axes = {"n_axes": inputs.get("n_axes", 3), "n_tensor_axes": inputs.get("n_axes", 1)}
     laws = _laws(inputs, {"pod": pod}, **(axes | saved))
-    answers = _picked(laws, PLAN, wanted)
+    answers = _picked(laws, PLAN | FSDP if _scheme(inputs["setup"]) == "fsdp" else PLAN, wanted)
     if "scheme" in wanted:
         answers["scheme"] = laws[0].layout
     if "choice" in wanted:
@@ -253,10 +270,9 @@ def time(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, Any
         },
         wanted,
     )
-    fitting = {"num_chips": laws[0]["num_fsdp_chips"]} if "batch" in inputs and "pods" not in inputs else {}
     for key in wanted:
         if key in {"days", "years"}:
-            run = _laws(inputs, names, **fitting)[0]
+            run = _laws(inputs, names, **_left_open(inputs, laws))[0]
             answers[key] = ridgeline.duration_in(run["run_s"], key)
         if key.startswith("days_") and key.removeprefix("days_").isdigit():
             answers[key] = _days(inputs, names, mfu=f"0.{key.removeprefix('days_')}")
@@ -321,13 +337,15 @@ def comms(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, An
     if answer.forward is None:
         return {key: found[key] for key in wanted if key in found}
     forward, backward = answer.forward, answer.backward
+    asked = backward if scheme == "dp" else forward  # data parallelism communicates in the backward pass alone
     passes = {
-        "t_math": forward.math_s,
-        "t_fsdp": forward.weights_s,
-        "t_tp": forward.activations_s,
-        "t_comms": forward.activations_s if scheme == "tp" else forward.weights_s,
-        "bound_sum": forward.summed_bound,
-        "bound_max": forward.overlapped_bound,
+        "t_math": asked.math_s,
+        "t_fsdp": asked.weights_s,
+        "t_tp": asked.activations_s,
+        "t_comms": asked.moves_s,
+        "bound": asked.summed_bound,
+        "bound_sum": asked.summed_bound,
+        "bound_max": asked.overlapped_bound,
         "fwd_flops": forward.flops,
         "fwd_bytes": forward.moved_bytes,
         "bwd_flops": backward.flops,
@@ -372,6 +390,13 @@ def _one_or_all(values: list[Any]) -> object:
 
 def _days(inputs: Mapping[str, Any], names: Mapping[str, str], **more: float | str) -> object:
     return ridgeline.duration_in(_laws(inputs, names, **more)[0]["run_s"], "days")
+
+
+def _left_open(inputs: Mapping[str, Any], laws: list[Any]) -> dict[str, Any]:
+    """What a run is told where the item does not say: at the peak, on one chip or on as many as FSDP keeps busy."""
+    fitting = {"num_chips": laws[0]["num_fsdp_chips"]} if "batch" in inputs else {}
+    told = {NAMES.get(name, name) for name in inputs} | ({"num_chips"} if "pods" in inputs else set())
+    return {name: value for name, value in (ALONE | fitting).items() if name not in told}
 
 
 def _rescaled(inputs: Mapping[str, Any], wanted: Collection[str]) -> dict[str, Any]:
