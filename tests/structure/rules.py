@@ -37,6 +37,8 @@ EMPTY_NAMES = {"base", "common", "helper", "helpers", "misc", "util", "utils"}
 
 BOUNDARIES = {
     "src/ridgeline/cli/output.py": "writes JSON",
+    "src/ridgeline/compiler/cache.py": "reads and writes entries of the cache",
+    "src/ridgeline/compiler/outcome.py": "reads and writes what a child process is told and tells",
     "src/ridgeline/cost/calibration.py": "reads calibration/*.toml",
     "src/ridgeline/hardware/catalog.py": "reads catalog/*.toml",
     "src/ridgeline/hardware/scaling_book.py": "reads scaling_book.toml",

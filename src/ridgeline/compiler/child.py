@@ -1,0 +1,118 @@
+"""The child process that compiles: `python -m ridgeline.compiler.child ERRAND.json`.
+
+It is alone with the compiler, which may use all memory, take too long, or crash, without harm to whoever asked.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from ridgeline.compiler.outcome import CompiledMemory, Outcome, out_of_memory, outcome_json, read_errand
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jax.sharding import Mesh
+
+    from ridgeline.compiler.outcome import Errand
+    from ridgeline.job.job import Job
+    from ridgeline.program.layout import Layout
+
+LIBRARIES: Final = ("jax", "jaxlib", "libtpu")
+"""What decides a compilation beside the program."""
+
+_KIB = 1024 if sys.platform != "darwin" else 1  # getrusage counts in KiB, on macOS in bytes
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Does the errand: compiles, writes the module's text, then the outcome."""
+    errand = read_errand(Path(arguments[0]).read_text(encoding="utf-8"))
+    outcome = run(errand)
+    Path(errand.outcome).write_text(outcome_json(outcome), encoding="utf-8")
+
+
+def run(errand: Errand) -> Outcome:
+    """Traces, lowers and compiles the training step of a job."""
+    from ridgeline.job.reading import read_job
+    from ridgeline.program.request import training_program
+    from ridgeline.program.training import abstract_state, abstract_tokens, training_step
+
+    phase = Path(errand.phase)
+    phase.write_text("describing the machine", encoding="utf-8")
+    job = read_job(errand.job)
+    program = training_program(job)
+    mesh = _mesh(job, program.layout, errand.compiler)
+    phase.write_text("lowering", encoding="utf-8")
+    began_s = perf_counter()
+    step: Any = training_step(program, mesh)
+    lowered: Any = step.lower(abstract_state(program, mesh), abstract_tokens(program, mesh))
+    lowered_s = perf_counter()
+    phase.write_text("compiling", encoding="utf-8")
+    try:
+        compiled = lowered.compile(compiler_options=dict(errand.options) or None)
+    except Exception as error:
+        refusal = out_of_memory(str(error))
+        if refusal is None:
+            raise
+        return _outcome(began_s, lowered_s, perf_counter(), refusal=refusal)
+    compiled_s = perf_counter()
+    phase.write_text("reading the result", encoding="utf-8")
+    Path(errand.hlo).write_text(compiled.as_text(), encoding="utf-8")
+    return _outcome(began_s, lowered_s, compiled_s, memory=_memory(compiled.memory_analysis()))
+
+
+def _mesh(job: Job, layout: Layout, compiler: str) -> Mesh:
+    """The devices: of a topology for the TPU compiler, else this process's own emulated ones."""
+    from ridgeline.compiler.topology import abstract_topology, describe_devices
+    from ridgeline.program.mesh import cpu_mesh, torus_mesh
+
+    if compiler == "cpu":
+        return cpu_mesh(layout)
+    topology = abstract_topology(job.hardware)
+    return torus_mesh(layout, describe_devices(topology), num_slices=topology.num_slices)
+
+
+def _memory(found: Any) -> CompiledMemory:  # noqa: ANN401 - jaxlib's CompiledMemoryStats has no type
+    """The account that jaxlib gives of a compiled program."""
+    return CompiledMemory(
+        arguments_bytes=found.argument_size_in_bytes,
+        outputs_bytes=found.output_size_in_bytes,
+        aliased_bytes=found.alias_size_in_bytes,
+        temporaries_bytes=found.temp_size_in_bytes,
+        code_bytes=found.generated_code_size_in_bytes,
+        live_peak_bytes=found.peak_memory_in_bytes,
+        host_bytes=found.host_argument_size_in_bytes
+        + found.host_output_size_in_bytes
+        - found.host_alias_size_in_bytes
+        + found.host_temp_size_in_bytes,
+    )
+
+
+def _outcome(began_s: float, lowered_s: float, compiled_s: float, **found: Any) -> Outcome:  # noqa: ANN401 - see Outcome
+    return Outcome(
+        compile_s=compiled_s - lowered_s,
+        lower_s=lowered_s - began_s,
+        process_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB,
+        versions=installed_versions(),
+        **found,
+    )
+
+
+def installed_versions() -> dict[str, str]:
+    """The libraries that are installed, by name."""
+    found: dict[str, str] = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,73 @@
+"""Compilations on disk: kept whole, or not at all."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ridgeline.compiler.cache import cache_folder, load, store
+from ridgeline.compiler.outcome import Outcome
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OUTCOME = Outcome(compile_s=2.0, lower_s=1.0, process_bytes=1e9)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RIDGELINE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "module.hlo"
+    path.write_text("HloModule step\n" * 100, encoding="utf-8")
+    return path
+
+
+def test_an_entry_is_found_again_under_its_key(text: Path) -> None:
+    store("one", OUTCOME, text)
+
+    entry = load("one")
+    assert entry is not None
+    assert entry.outcome == OUTCOME
+    assert entry.hlo is not None
+    assert gzip.decompress(entry.hlo.read_bytes()) == text.read_bytes()
+    assert load("another") is None
+
+
+def test_a_refused_program_has_no_text(tmp_path: Path) -> None:
+    store("one", OUTCOME, tmp_path / "absent.hlo")
+
+    entry = load("one")
+    assert entry is not None
+    assert entry.hlo is None
+
+
+@pytest.mark.parametrize("name", ["entry.json", "module.hlo.gz"])
+@pytest.mark.parametrize("damage", [b"", b"{}", b"[1]", None])
+def test_a_damaged_entry_does_not_count_and_is_replaced(text: Path, name: str, damage: bytes | None) -> None:
+    store("one", OUTCOME, text)
+    file = cache_folder() / "compile" / "one" / name
+    if damage is None:
+        file.unlink()
+    else:
+        file.write_bytes(damage)
+
+    assert load("one") is None
+    store("one", OUTCOME, text)
+    assert load("one") is not None
+
+
+def test_a_half_written_entry_is_not_left_behind(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> bytes:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(gzip, "compress", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store("one", OUTCOME, text)
+
+    assert list((cache_folder() / "compile").iterdir()) == []

@@ -1,0 +1,109 @@
+"""A tiny job through the compilers, each in its child process."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from ridgeline.compiler import compilation, process
+from ridgeline.compiler.compilation import compile_program, compiler_options
+from ridgeline.compiler.process import Limits
+from ridgeline.errors import InfeasibleError, InputError, MissingExtraError
+from tests.compiler.jobs import tiny_job
+
+pytest.importorskip("jax")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RIDGELINE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def no_child(*_: object, **__: object) -> object:
+    raise AssertionError
+
+
+def test_xla_for_tpus_compiles_for_chips_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("libtpu")
+    phases: list[str] = []
+    found = compile_program(tiny_job(), progress=phases.append)
+    memory = found.outcome.memory
+    assert memory is not None
+    # 2 x 2 devices hold a quarter of the matrices each, in f32 with two moments; norms are on every device.
+    matrices = 2 * 1024 * 256 + 2 * (256 * 128 * (4 + 2 + 2 + 4) + 3 * 256 * 512)
+    norms, batch = 5 * 256, 2 * (256 + 1) * 4
+    expected = 3 * 4 * (matrices / 4 + norms) + batch
+    assert memory.arguments_bytes == pytest.approx(expected, rel=0.01)
+    assert memory.peak_bytes > memory.arguments_bytes
+    assert found.outcome.versions.keys() == {"jax", "jaxlib", "libtpu"}
+    assert {"starting the compiler", "compiling"} <= set(phases)
+    assert found.hlo is not None
+    text = gzip.decompress(found.hlo.read_bytes()).decode()
+    assert "is_scheduled=true" in text
+    assert "layer/attention/query" in text
+
+    monkeypatch.setattr(compilation, "send", no_child)
+    again = compile_program(tiny_job())
+    assert (found.is_cached, again.is_cached, again.outcome) == (False, True, found.outcome)
+
+
+def test_the_cpu_compiler_stands_in_when_asked() -> None:
+    found = compile_program(tiny_job(), compiler="cpu")
+
+    assert found.outcome.memory is not None
+    assert found.outcome.memory.arguments_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (Limits(time_s=0.0), "0 s are over"),
+        (Limits(memory_bytes=1.0), "it uses more than 1 B of memory"),
+    ],
+)
+def test_a_compilation_that_exceeds_its_limits_is_stopped(limits: Limits, reason: str) -> None:
+    job = tiny_job(plan__remat="minimal")
+
+    with pytest.raises(InfeasibleError) as caught:
+        compile_program(job, compiler="cpu", limits=limits)
+
+    assert caught.value.what == "the compilation was stopped"
+    assert caught.value.reasons[0] == reason
+
+
+def test_a_child_that_dies_is_reported_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_TPU_ENVIRONMENT", {"JAX_PLATFORMS": "abacus"})
+
+    with pytest.raises(InfeasibleError) as caught:
+        compile_program(tiny_job(plan__remat="minimal"), compiler="cpu")
+
+    assert caught.value.what == "the compilation failed (exit code 1)"
+    assert any("abacus" in reason for reason in caught.value.reasons)
+
+
+def test_a_missing_compiler_is_met_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilation, "find_spec", lambda name: None if name == "libtpu" else name)
+
+    with pytest.raises(MissingExtraError, match=r"pip install 'ridgeline\[jax\]'"):
+        compile_program(tiny_job())
+
+
+def test_what_our_program_lacks_is_said_before_a_child_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compilation, "send", no_child)
+
+    with pytest.raises(InputError, match="our program has no quantization yet"):
+        compile_program(tiny_job(plan__quantization="int8"), compiler="cpu")
+
+
+def test_what_a_job_tells_the_compiler_becomes_its_options() -> None:
+    job = tiny_job(plan__compiler={"scoped_vmem_kib": 61440, "sparse_core_offload": ["all_gather"]})
+
+    assert compiler_options(job) == {
+        "xla_tpu_scoped_vmem_limit_kib": "61440",
+        "xla_tpu_enable_sparse_core_collective_offload_all_gather": "true",
+        "xla_tpu_enable_sparse_core_collective_offload_reduce_scatter": "false",
+        "xla_tpu_enable_sparse_core_collective_offload_all_reduce": "false",
+    }
