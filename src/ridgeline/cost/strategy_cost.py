@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ridgeline.cost.collectives import Link, Transfer, exchange, gather, reduce
 from ridgeline.cost.roofline import compute_s, matmul_flops, overlapped_s, summed_s, transfer_s
-from ridgeline.cost.work import Number, larger
 from ridgeline.job.sharding import ways
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from ridgeline.cost.mesh_machine import Group, MeshMachine
     from ridgeline.cost.resharding import Step
     from ridgeline.cost.sharded_matmul import Strategy
+    from ridgeline.cost.work import Number
     from ridgeline.job.sharding import Product, ShardedArray
 
 Bound: TypeAlias = Literal["compute", "hbm", "ici", "network", "latency", "unknown"]
@@ -41,9 +41,9 @@ class Setting:
     element_bytes: Mapping[str, float]
     links: Mapping[Group, Link]
 
-    def block_bytes(self, array: ShardedArray, sizes: Mapping[str, Number]) -> Number:
+    def block_bytes(self, array: ShardedArray, sizes: Mapping[str, float]) -> float:
         """Bytes of an array that one device holds."""
-        elements: Number = prod(sizes[dim] for dim in array.dims)
+        elements = prod(sizes[dim] for dim in array.dims)
         return self.element_bytes[array.name] * elements / ways(array.used, self.machine.mesh)
 
 
@@ -54,12 +54,16 @@ class StepCost:
     Attributes:
         step: Which.
         array_bytes: V: gathered, before it is scattered, as it is summed, or held by a device before an exchange.
-        time_s: The larger of bandwidth and latency.
+        bandwidth_s: Of its bytes, over the slower of links and network.
+        latency_s: Floor.
+        time_s: The larger of the two.
         bound: `ici`, `network` or `latency`.
     """
 
     step: Step
     array_bytes: float
+    bandwidth_s: float
+    latency_s: float
     time_s: float
     bound: Bound
 
@@ -104,8 +108,8 @@ def strategy_cost(number: int, strategy: Strategy, setting: Setting, sizes: Mapp
     steps = tuple(step_cost(step, setting, sizes) for step in strategy.collectives)
     num_shards = ways(strategy.split, setting.machine.mesh)
     times_s = {
-        "T_math": float(math_s(strategy, setting, sizes)),
-        "T_hbm": float(traffic_s(strategy, setting, sizes)),
+        "T_math": math_s(strategy, setting, sizes),
+        "T_hbm": traffic_s(strategy, setting, sizes),
         "T_comms": sum((step.time_s for step in steps), start=0.0),
     }
     flops = float(device_flops(flops=product_flops(strategy.product, sizes), num_shards=num_shards))
@@ -153,47 +157,52 @@ def redundancy_factor(*, N: Number, num_shards: Number) -> Number:
     return N / num_shards
 
 
-def product_flops(product: Product, sizes: Mapping[str, Number]) -> Number:
+def product_flops(product: Product, sizes: Mapping[str, float]) -> float:
     """FLOPs of the whole product, once: a multiply and an add for each of its terms, a multiply alone if none add."""
     left, right = product.outer
-    rows: Number = prod(sizes[dim] for dim in (*product.batch, *left))
-    columns: Number = prod(sizes[dim] for dim in right)
+    rows, columns = (prod(sizes[dim] for dim in dims) for dims in ((*product.batch, *left), right))
     if not product.contracted:
         return rows * columns
-    return matmul_flops(B=rows, D=prod(sizes[dim] for dim in product.contracted), F=columns)
+    return float(matmul_flops(B=rows, D=prod(sizes[dim] for dim in product.contracted), F=columns))
 
 
-def math_s(strategy: Strategy, setting: Setting, sizes: Mapping[str, Number]) -> Number:
+def math_s(strategy: Strategy, setting: Setting, sizes: Mapping[str, float]) -> float:
     """Arithmetic of one device at its peak rate."""
     num_shards = ways(strategy.split, setting.machine.mesh)
     flops = device_flops(flops=product_flops(strategy.product, sizes), num_shards=num_shards)
-    return compute_s(flops=flops, C_flops_per_s=setting.machine.peak_flops_per_s)
+    return float(compute_s(flops=flops, C_flops_per_s=setting.machine.peak_flops_per_s))
 
 
-def traffic_s(strategy: Strategy, setting: Setting, sizes: Mapping[str, Number]) -> Number:
+def traffic_s(strategy: Strategy, setting: Setting, sizes: Mapping[str, float]) -> float:
     """Reading the operands' blocks from memory and writing the product's."""
-    arrays = (strategy.left, strategy.right, strategy.result)
-    traffic_bytes: Number = sum(setting.block_bytes(array, sizes) for array in arrays)
-    return transfer_s(traffic_bytes=traffic_bytes, W_bytes_per_s=setting.machine.hbm_bytes_per_s)
+    traffic_bytes = sum(setting.block_bytes(array, sizes) for array in (strategy.left, strategy.right, strategy.result))
+    return float(transfer_s(traffic_bytes=traffic_bytes, W_bytes_per_s=setting.machine.hbm_bytes_per_s))
 
 
-def communication_s(steps: Sequence[Step], setting: Setting, sizes: Mapping[str, Number]) -> Number:
-    """Collectives, one after another."""
-    return sum((_step_s(transfer(step, setting, sizes), setting) for step in steps), start=0.0)
+def step_cost(step: Step, setting: Setting, sizes: Mapping[str, float]) -> StepCost:
+    """What one collective costs."""
+    demand, machine = transfer(step, setting, sizes), setting.machine
+    links_s = float(demand.link_bytes) / machine.link_bytes_per_s
+    network_s = float(demand.network_bytes) / machine.network_bytes_per_s
+    rates = {"link_bytes_per_s": machine.link_bytes_per_s, "network_bytes_per_s": machine.network_bytes_per_s}
+    time_s, latency_s = float(demand.expected_s(**rates)), float(demand.latency_s)
+    waits_s: Mapping[Bound, float] = {"ici": links_s, "network": network_s, "latency": latency_s}
+    return StepCost(
+        step=step,
+        array_bytes=collective_bytes(step, setting, sizes),
+        bandwidth_s=max(links_s, network_s),
+        latency_s=latency_s,
+        time_s=time_s,
+        bound="unknown" if isnan(time_s) else max(waits_s, key=lambda bound: waits_s[bound]),
+    )
 
 
-def strategy_s(strategy: Strategy, setting: Setting, sizes: Mapping[str, Number]) -> Number:
-    """Least time of a strategy, everything overlapped: the same number as `strategy_cost` gives, or a column of it."""
-    local_s = larger(math_s(strategy, setting, sizes), traffic_s(strategy, setting, sizes))
-    return larger(local_s, communication_s(strategy.collectives, setting, sizes))
-
-
-def collective_bytes(step: Step, setting: Setting, sizes: Mapping[str, Number]) -> Number:
+def collective_bytes(step: Step, setting: Setting, sizes: Mapping[str, float]) -> float:
     """V of a collective: the array as it is gathered, or else the block that a device holds before it."""
     return setting.block_bytes(step.after if step.kind == "all_gather" else step.before, sizes)
 
 
-def transfer(step: Step, setting: Setting, sizes: Mapping[str, Number]) -> Transfer:
+def transfer(step: Step, setting: Setting, sizes: Mapping[str, float]) -> Transfer:
     """The demand of one step on the wires.
 
     A permute sends every block to one other device, on average as far as the parts of an exchange go, and is costed
@@ -211,27 +220,6 @@ def transfer(step: Step, setting: Setting, sizes: Mapping[str, Number]) -> Trans
             return Transfer(link_bytes=0.0, network_bytes=0.0, latency_s=0.0)
 
 
-def _step_s(demand: Transfer, setting: Setting) -> Number:
-    machine = setting.machine
-    return demand.expected_s(link_bytes_per_s=machine.link_bytes_per_s, network_bytes_per_s=machine.network_bytes_per_s)
-
-
-def step_cost(step: Step, setting: Setting, sizes: Mapping[str, float]) -> StepCost:
-    """What one collective costs."""
-    demand, machine = transfer(step, setting, sizes), setting.machine
-    waits_s: Mapping[Bound, float] = {
-        "ici": float(demand.link_bytes) / machine.link_bytes_per_s,
-        "network": float(demand.network_bytes) / machine.network_bytes_per_s,
-        "latency": float(demand.latency_s),
-    }
-    return StepCost(
-        step=step,
-        array_bytes=float(collective_bytes(step, setting, sizes)),
-        time_s=float(_step_s(demand, setting)),
-        bound=max(waits_s, key=lambda bound: waits_s[bound]),
-    )
-
-
 def _bound(times_s: Mapping[str, float], steps: Sequence[StepCost]) -> Bound:
     """What takes longest; of the collectives, what most of their time goes to."""
     longest = max(times_s, key=lambda part: times_s[part])
@@ -246,7 +234,7 @@ def _peak_bytes(strategy: Strategy, setting: Setting, sizes: Mapping[str, float]
     """The operands stay; beside them lie their gathered copies and the product, then what becomes of it."""
 
     def block(array: ShardedArray) -> float:
-        return float(setting.block_bytes(array, sizes))
+        return setting.block_bytes(array, sizes)
 
     gathered = {step.before.name for step in strategy.before if step.is_collective}
     copies = sum(block(array) for array in (strategy.left, strategy.right) if array.name in gathered)

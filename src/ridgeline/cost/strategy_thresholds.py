@@ -10,28 +10,23 @@ Its rules, with (N − 1)/N of a ring taken as 1, are formulas here; `winner_cha
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import inf
+from itertools import pairwise
+from math import inf, isclose
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ridgeline.cost.critical_size import small_batch_critical_rows
-from ridgeline.cost.strategy_cost import communication_s, math_s, strategy_s, traffic_s
-from ridgeline.cost.work import larger
+from ridgeline.cost.strategy_cost import strategy_cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from ridgeline.cost.sharded_matmul import Strategy
     from ridgeline.cost.strategy_cost import Setting
-    from ridgeline.cost.work import Number
 
-_SIZES = 2.0 ** np.arange(0.0, 30.25, 0.25)
-"""Where winners are looked for: four sizes an octave."""
+_STEP = 2**0.25
+_SIZES = tuple(_STEP**step for step in range(4 * 30 + 1))
+"""Where winners are looked for: four sizes an octave, up to 2^30."""
 
-_SAME = 1e-12
 _HALVINGS = 60
 
 
@@ -124,51 +119,103 @@ def winner_changes(
     """
     changes: list[Threshold] = []
     for dim in strategies[0].product.dims if len(strategies) > 1 else ():
+        courses = [course(strategy, setting, sizes, dim) for strategy in strategies]
 
-        def winners(size: NDArray[np.float64], dim: str = dim) -> NDArray[np.int64]:
-            return _fastest(strategies, setting, {**sizes, dim: size})
+        def fastest(size: float, courses: Sequence[Course] = courses) -> int:
+            times_s = [each.time_s(size) for each in courses]
+            least_s = min(times_s)
+            return next(number for number, time_s in enumerate(times_s, start=1) if isclose(time_s, least_s))
 
-        found = winners(_SIZES)
-        for index in np.flatnonzero(found[1:] != found[:-1]):
-            size = _boundary(winners, float(_SIZES[index]), float(_SIZES[index + 1]))
-            changes.append(Threshold(dim=dim, size=size, below=int(found[index]) + 1, above=int(found[index + 1]) + 1))
+        for low_size, high_size in pairwise(_SIZES):
+            if fastest(low_size) != fastest(high_size):
+                size = _boundary(fastest, low_size, high_size)
+                changes.append(Threshold(dim=dim, size=size, below=fastest(low_size), above=fastest(high_size)))
     return tuple(changes)
 
 
 def compute_bound_from(strategy: Strategy, setting: Setting, sizes: Mapping[str, float]) -> dict[str, float]:
     """By dimension, the size from which a strategy waits for arithmetic; infinite where it never does."""
-
-    def is_compute_bound(dim: str, size: NDArray[np.float64]) -> NDArray[np.bool_]:
-        at = {**sizes, dim: size}
-        others = larger(traffic_s(strategy, setting, at), communication_s(strategy.collectives, setting, at))
-        return np.asarray(math_s(strategy, setting, at) >= others)
-
     found: dict[str, float] = {}
     for dim in strategy.product.dims:
-        bound = is_compute_bound(dim, _SIZES)
-        if not bound[-1]:
+        along = course(strategy, setting, sizes, dim)
+        waits = next((size for size in reversed(_SIZES) if not along.is_compute_bound(size)), None)
+        if waits is None:
+            found[dim] = _SIZES[0]
+        elif waits == _SIZES[-1]:
             found[dim] = inf
-        elif bound.all():
-            found[dim] = 1.0
         else:
-            last = int(np.flatnonzero(~bound)[-1])
-            edges = float(_SIZES[last]), float(_SIZES[last + 1])
-            found[dim] = _boundary(lambda size, dim=dim: is_compute_bound(dim, size), *edges)
+            found[dim] = _boundary(along.is_compute_bound, waits, waits * _STEP)
     return found
 
 
-def _fastest(strategies: Sequence[Strategy], setting: Setting, sizes: Mapping[str, Number]) -> NDArray[np.int64]:
-    """Index of the first strategy that is as fast as any, for each row."""
-    times_s = np.array(np.broadcast_arrays(*(strategy_s(way, setting, sizes) for way in strategies)))
-    return np.argmax(times_s <= times_s.min(axis=0) * (1 + _SAME), axis=0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A time that grows evenly with a size.
+
+    Attributes:
+        start_s: At size 0.
+        growth_s: Per element.
+    """
+
+    start_s: float
+    growth_s: float
+
+    def at_s(self, size: float) -> float:
+        """The time at a size."""
+        return self.start_s + self.growth_s * size
 
 
-def _boundary(sides: Callable[[NDArray[np.float64]], NDArray[np.generic]], low_size: float, high_size: float) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """The times of a strategy along one dimension: arithmetic and bytes grow evenly with it, latencies stay.
+
+    Attributes:
+        compute: Arithmetic.
+        hbm: Memory traffic.
+        collectives: Bandwidth of each.
+        latencies_s: Floor of each.
+    """
+
+    compute: Line
+    hbm: Line
+    collectives: tuple[Line, ...]
+    latencies_s: tuple[float, ...]
+
+    def others_s(self, size: float) -> float:
+        """All but arithmetic: memory, or the collectives one after another."""
+        floors = zip(self.collectives, self.latencies_s, strict=True)
+        return max(self.hbm.at_s(size), sum(max(line.at_s(size), floor_s) for line, floor_s in floors))
+
+    def time_s(self, size: float) -> float:
+        """Everything overlapped."""
+        return max(self.compute.at_s(size), self.others_s(size))
+
+    def is_compute_bound(self, size: float) -> bool:
+        """Whether it waits for arithmetic."""
+        return self.compute.at_s(size) >= self.others_s(size)
+
+
+def course(strategy: Strategy, setting: Setting, sizes: Mapping[str, float], dim: str) -> Course:
+    """The times of a strategy along one dimension, from those at two sizes."""
+    one, two = (strategy_cost(1, strategy, setting, {**sizes, dim: size}) for size in (1.0, 2.0))
+    return Course(
+        compute=_line(one.compute_s, two.compute_s),
+        hbm=_line(one.hbm_s, two.hbm_s),
+        collectives=tuple(_line(a.bandwidth_s, b.bandwidth_s) for a, b in zip(one.steps, two.steps, strict=True)),
+        latencies_s=tuple(step.latency_s for step in one.steps),
+    )
+
+
+def _line(at_one_s: float, at_two_s: float) -> Line:
+    return Line(start_s=2 * at_one_s - at_two_s, growth_s=at_two_s - at_one_s)
+
+
+def _boundary(side: Callable[[float], object], low_size: float, high_size: float) -> float:
     """Where the answer at the lower size ends, by halving."""
-    first = sides(np.array([low_size]))[0]
+    first = side(low_size)
     for _ in range(_HALVINGS):
         middle_size = (low_size + high_size) / 2
-        if sides(np.array([middle_size]))[0] == first:
+        if side(middle_size) == first:
             low_size = middle_size
         else:
             high_size = middle_size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isfinite, isnan
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,9 @@ _CASES: Mapping[Case, str] = {
     3: "splits what is summed, in both operands: devices hold partial sums, which are reduced",
     4: "would split two dimensions of the result: gather one operand, either",
 }
+_UNKNOWN, _NOTHING = "unknown", "–"
+_SHOWN_STRATEGIES = 6
+_SHOWN_THRESHOLDS = 6
 _COLLECTIVES = ("of", "collective", "over", "V", "time", "waits for")
 _COLLECTIVES_NOTE = "V: bytes gathered, or held by a device before they are reduced or exchanged"
 
@@ -44,9 +48,9 @@ def matmul_report(answer: MatmulAnswer) -> Report:
         headline=f"{answer.question.arrays}{on}",
         pieces=(
             *_setting(answer),
-            _arrays(answer.arrays),
+            *([_known(_arrays(answer.arrays))] if not isnan(answer.arrays[0].num_shards) else []),
             *(_product(answer.product) if answer.product else ()),
-            *([] if answer.product or len(answer.arrays) == 1 else [_resharding(answer)]),
+            *([] if answer.product else _resharding(answer)),
             *([Paragraphs(title="Taken for granted", lines=tuple(map(_line, answer.notes)))] if answer.notes else []),
         ),
     )
@@ -61,8 +65,10 @@ def _setting(answer: MatmulAnswer) -> Iterator[Piece]:
         rows.append(("mesh", " × ".join(f"{axis} {size:g}" for axis, size in machine.mesh.items())))
     if machine.placement:
         rows.append(("placed on", ", ".join(f"{axis} on {on}" for axis, on in machine.placement.items())))
-    rows.append(("dtypes", ", ".join(f"{name} {dtype}" for name, dtype in question.dtypes.items())))
-    yield Facts(rows=tuple((label, Cell(text=text)) for label, text in rows))
+    if not any(isnan(layout.array_bytes) for layout in answer.arrays):
+        rows.append(("dtypes", ", ".join(f"{name} {dtype}" for name, dtype in question.dtypes.items())))
+    if rows:
+        yield Facts(rows=tuple((label, Cell(text=text)) for label, text in rows))
 
 
 def _arrays(layouts: Sequence[ArrayLayout]) -> Table:
@@ -84,35 +90,48 @@ def _arrays(layouts: Sequence[ArrayLayout]) -> Table:
     )
 
 
-def _resharding(answer: MatmulAnswer) -> Piece:
-    if not answer.steps:
-        return Paragraphs(title="Collectives", lines=(Cell(text="none: each device has what it needs"),))
-    return Table(
-        title=f"Collectives: {format_seconds(sum(cost.time_s for cost in answer.steps))}",
-        columns=_COLLECTIVES[1:],
-        rows=tuple(_step_row(cost) for cost in answer.steps),
-        right=frozenset({2, 3}),
-        note=_COLLECTIVES_NOTE,
-    )
+def _resharding(answer: MatmulAnswer) -> Iterator[Piece]:
+    """The steps from one layout to another; of a single array, that it can lie so."""
+    if answer.steps:
+        total = format_seconds(sum(cost.time_s for cost in answer.steps))
+        collectives = Table(
+            title="Collectives" if total == _UNKNOWN else f"Collectives: {total}",
+            columns=_COLLECTIVES[1:],
+            rows=tuple(_step_row(cost) for cost in answer.steps),
+            right=frozenset({2, 3}),
+            note=_COLLECTIVES_NOTE,
+        )
+        yield _known(collectives)
+    elif len(answer.arrays) > 1:
+        yield Paragraphs(lines=(Cell(text="No communication: every device has what it shall hold."),))
+    elif isnan(answer.arrays[0].num_shards):
+        yield Paragraphs(lines=(Cell(text="A device can hold such a block; a mesh and sizes say how much that is."),))
 
 
 def _product(product: ProductAnswer) -> Iterator[Piece]:
     if product.search:
         yield _layouts(product.search)
     yield Facts(title=f"Case {product.case}", rows=tuple(_case_rows(product)))
-    yield _strategies(product)
-    if any(cost.steps for cost in product.strategies):
-        yield Table(
+    shown = _shown(product)
+    yield _known(_strategies(product, shown))
+    if any(cost.steps for cost in shown):
+        collectives = Table(
             title="Their collectives",
             columns=_COLLECTIVES,
-            rows=tuple(
-                (Cell(text=str(cost.number)), *_step_row(step)) for cost in product.strategies for step in cost.steps
-            ),
+            rows=tuple((Cell(text=str(cost.number)), *_step_row(step)) for cost in shown for step in cost.steps),
             right=frozenset({3, 4}),
             note=_COLLECTIVES_NOTE,
         )
+        yield _known(collectives)
     if product.thresholds or product.compute_bound_from:
-        yield Facts(title="From which size on", rows=tuple(_threshold_rows(product)))
+        yield Facts(title="From which size on", rows=tuple(_threshold_rows(product, shown)))
+
+
+def _shown(product: ProductAnswer) -> list[StrategyCost]:
+    """The textbook's strategy and the fastest of the others, in the order of their numbers."""
+    first, *others = product.strategies
+    fastest = sorted(others, key=lambda cost: (cost.time_s, cost.number))[: _SHOWN_STRATEGIES - 1]
+    return [first, *sorted(fastest, key=lambda cost: cost.number)]
 
 
 def _case_rows(product: ProductAnswer) -> Iterator[tuple[str, Cell]]:
@@ -128,17 +147,20 @@ def _case_rows(product: ProductAnswer) -> Iterator[tuple[str, Cell]]:
         yield "product", Cell(text=f"{format_flops(product.flops)}, done once")
 
 
-def _strategies(product: ProductAnswer) -> Table:
+def _strategies(product: ProductAnswer, shown: Sequence[StrategyCost]) -> Table:
     best = product.best
-    scattered = any(not cost.strategy.is_as_asked for cost in product.strategies)
     is_timed = not isnan(best.time_s)
+    note = "FLOPs and memory of a device; repeats: devices that do the same; time: all overlapped, at least"
+    if any(not cost.strategy.is_as_asked for cost in shown):
+        note += "; (s): leaves the result scattered, if that may be"
+    if hidden := len(product.strategies) - len(shown):
+        note += f"; {hidden} slower ones are in --json"
     return Table(
         title=f"Strategies: the fastest is {best.number}, {best.strategy}" if is_timed else "Strategies",
         columns=("", "strategy", "result", "FLOPs", "repeats", "compute", "links", "time", "bound", "memory"),
-        rows=tuple(_strategy_row(cost, is_best=is_timed and cost is best) for cost in product.strategies),
+        rows=tuple(_strategy_row(cost, is_best=is_timed and cost is best) for cost in shown),
         right=frozenset({3, 4, 5, 6, 7, 9}),
-        note="FLOPs and memory of a device; repeats: devices that do the same; time: all overlapped, at least"
-        + ("; (s): leaves the result scattered, if that may be" if scattered else ""),
+        note=note,
     )
 
 
@@ -169,13 +191,16 @@ def _step_row(cost: StepCost) -> tuple[Cell, ...]:
     )
 
 
-def _threshold_rows(product: ProductAnswer) -> Iterator[tuple[str, Cell]]:
-    for change in product.thresholds:
+def _threshold_rows(product: ProductAnswer, shown: Sequence[StrategyCost]) -> Iterator[tuple[str, Cell]]:
+    for change in product.thresholds[:_SHOWN_THRESHOLDS]:
         text = f"{change.dim} = {_size(change.size)}: below it strategy {change.below}, above it {change.above}"
         yield "fastest", Cell(text=text, tone="strong")
+    if more := len(product.thresholds[_SHOWN_THRESHOLDS:]):
+        yield "", Cell(text=f"{more} more changes are in --json", tone="dim")
     if not product.thresholds and not product.search:
         yield "fastest", Cell(text=f"strategy {product.best.number} whatever one size is, the others as asked")
-    for cost, sizes in zip(product.strategies, product.compute_bound_from, strict=True):
+    for cost in shown:
+        sizes = product.compute_bound_from[cost.number - 1]
         reached = [f"{dim} = {_size(size)}" for dim, size in sizes.items() if size > 1 and isfinite(size)]
         always = any(size <= 1 for size in sizes.values())
         text = ", or ".join(reached) or ("always" if always else "never, by one size alone")
@@ -224,16 +249,34 @@ def _why(choice: LayoutChoice, best: LayoutChoice) -> str:
     return f"{needs}; " + ("as fast" if slower < 1.005 else f"{slower:.2f}× the time, waits for {_BOUNDS[cost.bound]}")
 
 
+def _known(table: Table) -> Table:
+    """The table without columns of which nothing is known, and without a note on them."""
+    columns = [
+        index
+        for index in range(len(table.columns))
+        if not table.rows or any(row[index].text not in {_UNKNOWN, _NOTHING} for row in table.rows)
+    ]
+    return replace(
+        table,
+        columns=tuple(table.columns[index] for index in columns),
+        rows=tuple(tuple(row[index] for index in columns) for row in table.rows),
+        right=frozenset(place for place, index in enumerate(columns) if index in table.right),
+        note=table.note if len(columns) == len(table.columns) else "",
+    )
+
+
 def _laid_out(choice: LayoutChoice) -> str:
     return " ".join(str(array) for array in choice.product.arrays)
 
 
 def _shape(shape: Sequence[float]) -> str:
-    return "–" if any(isnan(size) for size in shape) else " × ".join(f"{size:,.0f}" for size in shape) or "a number"
+    return (
+        _NOTHING if any(isnan(size) for size in shape) else " × ".join(f"{size:,.0f}" for size in shape) or "a number"
+    )
 
 
 def _count(count: float) -> str:
-    return "unknown" if isnan(count) else format_count(count)
+    return _UNKNOWN if isnan(count) else format_count(count)
 
 
 def _size(size: float) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from ridgeline.cost.layout import uneven_dim
 from ridgeline.cost.resharding import collectives_of, reshard
 from ridgeline.cost.sharded_matmul import strategy
-from ridgeline.cost.strategy_cost import communication_s, math_s, strategy_cost, traffic_s
+from ridgeline.cost.strategy_cost import math_s, step_cost, strategy_cost, traffic_s
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.job.sharding import Product, ShardedArray
 from ridgeline.units import format_bytes
@@ -175,8 +175,8 @@ def _candidates(
         way = strategy(_replicated(product), split)
         if way is None or any(_is_uneven(array, setting, sizes) for array in (way.left, way.right)):
             continue
-        local_s = max(float(math_s(way, setting, sizes)), float(traffic_s(way, setting, sizes)))
-        result_bytes = float(setting.block_bytes(way.result, sizes))
+        local_s = max(math_s(way, setting, sizes), traffic_s(way, setting, sizes))
+        result_bytes = setting.block_bytes(way.result, sizes)
         taken = _unbeaten([_result(array, way.result, setting, sizes) for array in output])
         for a, b, c in combinations(brought("left", way.left), brought("right", way.right), taken):
             communicating_s = a.time_s + b.time_s + c.time_s
@@ -211,9 +211,9 @@ def _operand(lying: ShardedArray, multiplied: ShardedArray, setting: Setting, si
     steps = collectives_of(reshard(lying, multiplied))
     return _Way(
         array=lying,
-        time_s=float(communication_s(steps, setting, sizes)),
-        rest_bytes=float(setting.block_bytes(lying, sizes)),
-        working_bytes=float(setting.block_bytes(multiplied, sizes)) if steps else 0.0,
+        time_s=sum(step_cost(step, setting, sizes).time_s for step in steps),
+        rest_bytes=setting.block_bytes(lying, sizes),
+        working_bytes=setting.block_bytes(multiplied, sizes) if steps else 0.0,
     )
 
 
@@ -223,9 +223,9 @@ def _result(lying: ShardedArray, multiplied: ShardedArray, setting: Setting, siz
     twice = (setting.block_bytes(step.before, sizes) + setting.block_bytes(step.after, sizes) for step in steps)
     return _Way(
         array=lying,
-        time_s=float(communication_s(collectives_of(steps), setting, sizes)),
-        rest_bytes=float(setting.block_bytes(lying, sizes)),
-        working_bytes=max(map(float, twice), default=0.0),
+        time_s=sum(step_cost(step, setting, sizes).time_s for step in collectives_of(steps)),
+        rest_bytes=setting.block_bytes(lying, sizes),
+        working_bytes=max(twice, default=0.0),
     )
 
 
@@ -246,7 +246,7 @@ def _choice(candidate: _Candidate, setting: Setting, sizes: Mapping[str, float])
     return LayoutChoice(
         product=product,
         cost=strategy_cost(1, way, setting, sizes),
-        device_bytes=sum(float(setting.block_bytes(array, sizes)) for array in product.arrays),
+        device_bytes=sum(setting.block_bytes(array, sizes) for array in product.arrays),
     )
 
 

@@ -157,7 +157,9 @@ def _notes(question: MatmulQuestion, machine: MeshMachine) -> Iterator[str]:
             f"the mesh names {named} of {format_count(machine.num_devices)} devices: {machine.copies} sets of them do "
             "the same"
         )
-    if not isinstance(question.arrays, ShardedArray):
+    if question.memory_bytes < inf and not question.searches:
+        yield "a limit on memory is for a search of layouts: these are given"
+    if not (isinstance(question.arrays, ShardedArray) or isnan(machine.link_bytes_per_s)):
         yield from _notes_on_rates(question)
 
 
