@@ -13,7 +13,7 @@ from ridgeline.hlo.calls import call_graph
 from ridgeline.hlo.collectives import collectives, host_transfers
 from ridgeline.hlo.groups import axes_in_mesh, parse_groups
 from ridgeline.hlo.summary import summarise
-from tests.hlo.programs import TPU7X, V5P, compiled, entry, loop
+from tests.hlo.programs import TPU7X, V5P, compiled, entry, loop, module
 
 if TYPE_CHECKING:
     from ridgeline.hlo.collectives import Collective
@@ -71,8 +71,8 @@ def test_a_gather_without_a_scope_belongs_where_what_it_is_fed_was_made() -> Non
         ("[2,4]<=[4,2]T(1,0)", 4, ((0, 2, 4, 6), (1, 3, 5, 7))),
         # 2×2×2 with the middle axis last: groups along it
         ("[4,2]<=[2,2,2]T(0,2,1)", 2, ((0, 2), (1, 3), (4, 6), (5, 7))),
-        ("mesh['dcn'=1,'fsdp'=32,'tp'=4] {'fsdp'}", 32, ()),
-        ("@mesh['dcn'=2,'fsdp'=32,'tp'=4] {'dcn','tp'}", 8, ()),
+        ("mesh['dcn'=1,'fsdp'=4,'tp'=2] {'fsdp'}", 4, ((0, 2, 4, 6), (1, 3, 5, 7))),
+        ("@mesh['dcn'=2,'fsdp'=2,'tp'=2] {'dcn','tp'}", 4, ((0, 1, 4, 5), (2, 3, 6, 7))),
         ("mesh['x'=8] {'x':(2)4}", 4, ()),
     ],
 )
@@ -216,3 +216,111 @@ def test_copies_to_and_from_the_host_are_told_by_their_memory_space() -> None:
         ("copied", "to_host", 128, True),
         ("back", "from_host", 80 * 128, False),
     ]
+
+
+def test_a_call_started_beside_other_work_on_the_sparse_cores_is_followed() -> None:
+    program = module("""HloModule offloaded, num_partitions=8
+
+%called (p: bf16[4,8]) -> bf16[32,8] {
+  %p = bf16[4,8] parameter(0)
+  ROOT %gather = bf16[32,8] all-gather(%p), replica_groups=mesh['fsdp'=4,'tp'=2] {'fsdp'}, dimensions={0}
+}, execution_thread="sparsecore"
+
+ENTRY %main (x: bf16[4,8]) -> bf16[32,8] {
+  %x = bf16[4,8] parameter(0)
+  %start = ((), (), (s32[1])) call-start(), async_execution_thread="sparsecore", to_apply=%called
+  %update = ((bf16[4,8]), bf16[32,8]) call-update(%start, %x)
+  ROOT %done = bf16[32,8] call-done(%update)
+}
+""")
+
+    (found,) = collectives(call_graph(program))
+
+    assert (found.kind, found.axis, found.count, found.is_async, found.engine) == (
+        "all_gather",
+        "fsdp",
+        1,
+        True,
+        "sparse_core",
+    )
+
+
+def test_a_chain_of_fusions_around_one_gather_counts_once() -> None:
+    gather = (
+        'all-gather(%p), channel_id=6, replica_groups=[2,4]<=[8], dimensions={0}, frontend_attributes={chain_id="0"}'
+    )
+    program = module(f"""HloModule chain, num_partitions=8
+
+%begins (p: bf16[4,8]) -> (bf16[4,8], bf16[16,8]) {{
+  %p = bf16[4,8] parameter(0)
+  %gather.1 = bf16[16,8] {gather}
+  ROOT %started = (bf16[4,8], bf16[16,8]) custom-call(%gather.1), custom_call_target="AsyncCollectiveStart"
+}}
+
+%continues (p.1: bf16[4,8]) -> bf16[16,8] {{
+  %p = bf16[4,8] parameter(0)
+  ROOT %gather.2 = bf16[16,8] {gather}
+}}
+
+ENTRY %main (x: bf16[4,8]) -> bf16[16,8] {{
+  %x = bf16[4,8] parameter(0)
+  %a = (bf16[4,8], bf16[16,8]) fusion(%x), kind=kCustom, calls=%begins
+  ROOT %b = bf16[16,8] fusion(%x), kind=kOutput, calls=%continues
+}}
+""")
+
+    (found,) = collectives(call_graph(program))
+
+    assert (found.name, found.is_async, found.array_bytes) == ("gather.1", True, 16 * 8 * 2)
+    assert summarise(program).uncounted == ()
+
+
+def test_a_sum_of_which_a_shard_is_kept_is_a_reduce_scatter() -> None:
+    program = module("""HloModule kept, num_partitions=8
+
+%all-reduce-scatter.1 (p: bf16[16,8]) -> bf16[4,8] {
+  %p = bf16[16,8] parameter(0)
+  %sum = bf16[16,8] all-reduce(%p), replica_groups=[2,4]<=[8]
+  %at = s32[] constant(0)
+  ROOT %kept = bf16[4,8] dynamic-slice(%sum, %at, %at), dynamic_slice_sizes={4,8}
+}
+
+ENTRY %main (x: bf16[16,8]) -> bf16[4,8] {
+  %x = bf16[16,8] parameter(0)
+  ROOT %y = bf16[4,8] fusion(%x), kind=kCustom, calls=%all-reduce-scatter.1
+}
+""")
+
+    (found,) = collectives(call_graph(program))
+
+    assert (found.kind, found.array_bytes) == ("reduce_scatter", 16 * 8 * 2)
+
+
+def test_axes_are_named_by_the_users_mesh_before_the_compilers() -> None:
+    program = entry(
+        "  %x = bf16[4,8] parameter(0)\n"
+        "  %a = bf16[4,8] all-reduce(%x), replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_1'}\n"
+        "  %b = bf16[4,8] all-reduce(%a), replica_groups=mesh['dcn'=1,'fsdp'=4,'tp'=2] {'fsdp'}\n"
+        "  ROOT %c = bf16[4,8] all-reduce(%b), replica_groups=[2,4]<=[4,2]T(1,0)"
+    )
+
+    found = collectives(call_graph(program))
+
+    assert [each.axis for each in found] == ["tp", "fsdp", "fsdp"]
+    given = collectives(call_graph(program), mesh={"data": 4, "model": 2})
+    assert [each.axis for each in given] == ["model", "data", "data"]
+
+
+def test_a_transfer_between_slices_says_how_many_take_part() -> None:
+    body = (
+        "  ROOT %s = (bf16[4,8], u32[], token[]) send(%x, %x), is_host_transfer=true, frontend_attributes="
+        '{_xla_megascale_target="{1,2,3}x{0:3}",_xla_megascale_transfer_type="ALL_GATHER"}'
+    )
+
+    assert _only(GIVEN + body).num_devices == 3
+
+
+def test_a_transfer_to_the_host_itself_is_no_collective() -> None:
+    body = "  ROOT %s = (bf16[4,8], u32[], token[]) send(%x, %x), channel_id=1, is_host_transfer=true"
+
+    assert collectives(call_graph(entry(GIVEN + body))) == ()

@@ -31,7 +31,10 @@ _EXECUTED: Mapping[str, tuple[tuple[str, CallKind], ...]] = {
     ),
     "fusion": (("calls", "fusion"),),
     "call": (("to_apply", "call"), ("calls", "call")),
-    "start": (("calls", "start"), ("called_computations", "start")),
+    "async-start": (("calls", "start"),),
+    "call-start": (("to_apply", "start"), ("calls", "start")),
+    "custom-call-start": (("called_computations", "start"),),
+    "fusion-start": (("calls", "fusion"),),
 }
 """Attributes that name what an instruction executes. A done or an update may name it again, and does not."""
 
@@ -149,8 +152,7 @@ def _calls(module: HloModule) -> dict[str, list[Call]]:
 
 def _callees(instruction: Instruction) -> Iterator[tuple[str, CallKind]]:
     """What an instruction executes; a scalar function that a reduction or collective applies is part of it."""
-    opcode = "start" if instruction.opcode.endswith("-start") else instruction.opcode
-    for attribute, kind in _EXECUTED.get(opcode, ()):
+    for attribute, kind in _EXECUTED.get(instruction.opcode, ()):
         for name in instruction.called(attribute):
             yield name, kind
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from math import nan
+from math import nan, prod
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ridgeline.hlo.groups import axes_in_mesh, parse_groups
+from ridgeline.hlo.groups import axes_in_mesh, named_mesh, parse_groups
 from ridgeline.hlo.module import SPARSE_CORE_THREAD
 from ridgeline.hlo.shape import HOST, ArrayShape, TupleShape, arrays, size_bytes
 
@@ -49,7 +49,15 @@ _RESULT_IS_WHOLE = {"all-reduce-start"}
 """Starts whose shape is that of the result; that of others is (operands, result, …)."""
 
 _SPARSE_CORE = '"device_type":"DEVICE_TYPE_SPARSECORE"'
+_COMPILERS_AXIS = re.compile(r"axis_\d+")
+_NO_MESH: Mapping[str, int] = {}
+_CHAIN = "chain_id="
+_BEGINS_CHAIN = "AsyncCollectiveStart"
+_SUMS_AND_KEEPS_A_SHARD = "all-reduce-scatter"
+"""Name of a fused computation that XLA:TPU carries out as one reduce-scatter."""
+
 _TRANSFER_TYPE = re.compile(r'_xla_megascale_transfer_type="(\w+)"')
+_SLICES = re.compile(r'_xla_megascale_target="\{([\d,]+)\}')
 _PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
 _COPIES = {"copy", "copy-start", "dynamic-slice", "dynamic-slice-start"}
 _UPDATES = {"dynamic-update-slice", "dynamic-update-slice-start"}
@@ -63,7 +71,7 @@ class Collective:
         name: Of the instruction.
         kind: `all_gather`, `reduce_scatter`, `send`; between slices, what the runtime is asked for.
         axis: Mesh axes it lies along, joined by `+`; "" where the text names none and no mesh was given.
-        num_devices: That take part in one; NaN for unknown.
+        num_devices: That take part in one: of each slice one, between slices; NaN for unknown.
         array_bytes: Of the larger of what a device puts in and gets out: the gathered, scattered or summed array.
         count: How often it runs; NaN for unknown.
         is_async: Whether other work can be done between its start and its end.
@@ -120,13 +128,14 @@ def collectives(graph: CallGraph, *, mesh: Mapping[str, int] | None = None) -> t
 
     Args:
         graph: The program.
-        mesh: Degrees by axis, outermost first, to name axes that the text does not.
+        mesh: Degrees by axis, outermost first, to name axes; without it, the mesh that the text names.
     """
+    mesh = mesh or _mesh_in_text(graph.module)
     return tuple(
         found
         for computation, count in graph.reached()
         for instruction in computation
-        if (found := _collective(graph, computation, instruction, count, mesh or {})) is not None
+        if (found := _collective(graph, computation, instruction, count, mesh)) is not None
     )
 
 
@@ -156,16 +165,19 @@ def _collective(
     kind = _KINDS.get(instruction.opcode)
     if kind is None:
         return None
+    begins_chain = any(_BEGINS_CHAIN in each.attributes.get("custom_call_target", "") for each in computation)
+    if _CHAIN in instruction.attributes.get("frontend_attributes", "") and not begins_chain:
+        return None  # the fusions that continue and end a chain write its collective again
     put_in = sum(size_bytes(each.shape) for each in _operands(computation, instruction))
     axis, num_devices = _group(graph.module, instruction, mesh)
     return Collective(
         name=instruction.name,
-        kind=kind,
+        kind="reduce_scatter" if computation.name.startswith(_SUMS_AND_KEEPS_A_SHARD) else kind,
         axis=axis,
         num_devices=num_devices,
         array_bytes=max(put_in, size_bytes(_result(instruction))),
         count=count,
-        is_async=instruction.opcode.endswith("-start") or graph.is_started(computation.name),
+        is_async=instruction.opcode.endswith("-start") or begins_chain or graph.is_started(computation.name),
         engine=_engine(graph.module, computation, instruction),
         op_name=instruction.op_name or _caller_scope(graph, computation),
         line=instruction.line,
@@ -174,7 +186,8 @@ def _collective(
 
 def _send(computation: Computation, instruction: Instruction, count: float) -> Collective | None:
     """Between slices by the megascale runtime, or to one other device; None for a transfer to the host itself."""
-    transfer = _TRANSFER_TYPE.search(instruction.attributes.get("frontend_attributes", ""))
+    attributes = instruction.attributes.get("frontend_attributes", "")
+    transfer, slices = _TRANSFER_TYPE.search(attributes), _SLICES.search(attributes)
     if transfer is None and instruction.attributes.get("is_host_transfer") == "true":
         return None
     sent = computation.operand(instruction, 0)
@@ -182,7 +195,7 @@ def _send(computation: Computation, instruction: Instruction, count: float) -> C
         name=instruction.name,
         kind=transfer[1].lower() if transfer else "send",
         axis=DCN_AXIS if transfer else "",
-        num_devices=nan if transfer else 2,
+        num_devices=slices[1].count(",") + 1 if slices else nan if transfer else 2,
         array_bytes=size_bytes(sent.shape) if sent is not None else nan,
         count=count,
         is_async=True,
@@ -201,6 +214,19 @@ def _group(module: HloModule, instruction: Instruction, mesh: Mapping[str, int])
     if groups is None:
         return "", nan
     return "+".join(axes_in_mesh(groups, mesh)), groups.num_devices
+
+
+def _mesh_in_text(module: HloModule) -> Mapping[str, int]:
+    """The mesh of all devices that some replica groups name: the user's rather than the compiler's."""
+    texts = dict.fromkeys(
+        each.attributes.get("replica_groups", "") for one in module.computations.values() for each in one
+    )
+    meshes = [mesh for text in texts if prod((mesh := named_mesh(text)).values()) == module.num_devices and mesh]
+    return min(meshes, key=_is_the_compilers, default=_NO_MESH)
+
+
+def _is_the_compilers(mesh: Mapping[str, int]) -> bool:
+    return all(_COMPILERS_AXIS.fullmatch(name) for name in mesh)
 
 
 def _permuted_axis(pairs: Iterable[tuple[int, int]], mesh: Mapping[str, int]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ class ReplicaGroups:
     Attributes:
         num_devices: Of one group.
         axes: Mesh axes along which it lies; empty where the text names none.
-        members: Device numbers of every group; empty where the text does not list them.
+        members: Device numbers of every group; empty where they cannot be told.
     """
 
     num_devices: int
@@ -38,6 +39,7 @@ class ReplicaGroups:
     members: tuple[tuple[int, ...], ...] = ()
 
 
+@lru_cache(maxsize=1024)
 def parse_groups(text: str, *, num_devices: int) -> ReplicaGroups | None:
     """The groups from their text; None where it is in no known form.
 
@@ -51,12 +53,14 @@ def parse_groups(text: str, *, num_devices: int) -> ReplicaGroups | None:
     ((0, 2), (1, 3))
     """
     if named := _NAMED.search(text):
-        sizes = {name: int(size) for name, size in _MESH_AXIS.findall(named[1])}
+        sizes = named_mesh(text)
         axes = [(name, int(part) if part else sizes.get(name)) for name, _, part in _GROUP_AXIS.findall(named[2])]
         counts = [size for _, size in axes if size is not None]
         if len(counts) < len(axes):
             return None
-        return ReplicaGroups(num_devices=prod(counts), axes=tuple(name for name, _ in axes))
+        names, is_whole = tuple(name for name, _ in axes), not any(part for _, _, part in _GROUP_AXIS.findall(named[2]))
+        members = _groups_along(names, sizes) if is_whole else ()
+        return ReplicaGroups(num_devices=prod(counts), axes=names, members=members)
     if iota := _IOTA.fullmatch(text.strip()):
         return _iota(*(tuple(int(n) for n in part.split(",") if n) for part in (iota[1], iota[2], iota[3] or "")))
     if text.replace(" ", "") in {"", "{}"}:
@@ -81,8 +85,14 @@ def _iota(shape: Sequence[int], counted: Sequence[int], order: Sequence[int]) ->
     return ReplicaGroups(num_devices=size, members=groups)
 
 
+def named_mesh(text: str) -> dict[str, int]:
+    """Degrees by axis of the mesh that replica groups name; empty where they name none."""
+    named = _NAMED.search(text)
+    return {name: int(size) for name, size in _MESH_AXIS.findall(named[1])} if named else {}
+
+
 def axes_in_mesh(groups: ReplicaGroups, mesh: Mapping[str, int]) -> tuple[str, ...]:
-    """The axes of a mesh along which groups of listed devices lie; empty where they follow none.
+    """The axes of a mesh along which groups lie; those that their text names, where they follow none of the mesh.
 
     Devices are numbered through the mesh with its last axis fastest, as JAX numbers them.
 
@@ -90,20 +100,25 @@ def axes_in_mesh(groups: ReplicaGroups, mesh: Mapping[str, int]) -> tuple[str, .
     >>> axes_in_mesh(groups, {"fsdp": 2, "tp": 2})
     ('tp',)
     """
-    if groups.axes or not groups.members or prod(mesh.values()) != sum(map(len, groups.members)):
+    if not groups.members or prod(mesh.values()) != sum(map(len, groups.members)):
         return groups.axes
     names = [name for name, size in mesh.items() if size > 1]
     wanted = {frozenset(group) for group in groups.members}
     for length in range(len(names) + 1):
         for axes in combinations(names, length):
-            if _groups_along(axes, mesh) == wanted:
+            if prod(mesh[name] for name in axes) == groups.num_devices and _sets_along(axes, mesh) == wanted:
                 return axes
-    return ()
+    return groups.axes
 
 
-def _groups_along(axes: Sequence[str], mesh: Mapping[str, int]) -> set[frozenset[int]]:
+def _sets_along(axes: Sequence[str], mesh: Mapping[str, int]) -> set[frozenset[int]]:
+    return {frozenset(group) for group in _groups_along(axes, mesh)}
+
+
+def _groups_along(axes: Sequence[str], mesh: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
+    """Devices of each group along axes of a mesh."""
     sizes = tuple(mesh.values())
     across = [axis for axis, name in enumerate(mesh) if name not in axes]
     along = [axis for axis, name in enumerate(mesh) if name in axes]
     found = _iota((prod(sizes[axis] for axis in across), prod(sizes[axis] for axis in along)), sizes, across + along)
-    return {frozenset(group) for group in found.members} if found else set()
+    return found.members if found else ()

@@ -25,7 +25,7 @@ Phase: TypeAlias = Literal["forward", "recompute", "backward", "optimizer", ""]
 
 _WRAPPED = re.compile(r"(\w+)\((.*)\)")
 _FUNCTIONS = {"jit", "pjit", "pmap", "xla_call", "named"}
-"""`jit(relu)` names a function, not a scope."""
+"""`jit(relu)` names a function, not a scope; so does `bsd,df->bsf`, which einsum writes."""
 
 _TRANSFORMATIONS = {"jvp", "transpose", "vmap", "remat", "checkpoint", "linearize", "custom_jvp", "custom_vjp"}
 """`jvp(layer)` wraps a scope."""
@@ -152,5 +152,9 @@ def _scopes(segment: str) -> Iterator[str]:
             yield from _scopes(inner)
     elif wrapped is not None and wrapped[1] in _FUNCTIONS:
         return
-    elif segment and not (segment in _MACHINERY or _BRANCH.fullmatch(segment) or _MODEL_CLASS.fullmatch(segment)):
+    elif (
+        segment
+        and "->" not in segment
+        and not (segment in _MACHINERY or _BRANCH.fullmatch(segment) or _MODEL_CLASS.fullmatch(segment))
+    ):
         yield segment.partition(".")[0]  # flax writes `module.method` where the method is not the usual one

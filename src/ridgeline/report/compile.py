@@ -243,8 +243,14 @@ def _host_transfers(found: Sequence[HostTransfer]) -> Table:
         )
         for each in found[:_MOST_ROWS]
     )
-    columns = ("host transfers", "count", "array", "in all", "", "operation")
-    return Table(title="host", columns=columns, rows=rows, right=frozenset({1, 2, 3}), note=_rest(len(found)))
+    columns = ("direction", "count", "array", "in all", "", "operation")
+    return Table(
+        title="transfers to and from the host",
+        columns=columns,
+        rows=rows,
+        right=frozenset({1, 2, 3}),
+        note=_rest(len(found)),
+    )
 
 
 def _parts(parts: Sequence[PartTotal]) -> Table:
