@@ -43,7 +43,7 @@ def test_what_is_no_outcome_is_not_read_as_one(text: str) -> None:
     ("message", "needed_bytes", "available_bytes", "where"),
     [
         (
-            "the total memory required for HLO temporaries (31.50G) exceeds available HBM (15.75G). HLO module: jit_step.",
+            "total memory required for HLO temporaries (31.50G) exceeds available HBM (15.75G). HLO module: jit_step.",
             31.5 * 2**30,
             15.75 * 2**30,
             "hbm",

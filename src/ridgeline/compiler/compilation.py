@@ -13,12 +13,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ridgeline import __version__
 from ridgeline.compiler.cache import Entry, load, source_digest, store
 from ridgeline.compiler.child import installed_versions
 from ridgeline.compiler.outcome import Errand
 from ridgeline.compiler.process import Limits, send
-from ridgeline.compiler.topology import AbstractTopology, abstract_topology
+from ridgeline.compiler.topology import abstract_topology
 from ridgeline.errors import MissingExtraError
 from ridgeline.job.writing import job_toml
 from ridgeline.program.request import training_program
@@ -132,8 +131,5 @@ def _compiled(
 
 def _key(question: str) -> str:
     """What a compilation follows from: the program, the machine, the options, the code and the libraries."""
-    parts = (question, source_digest(), __version__, sys.version, repr(sorted(installed_versions().items())))
+    parts = (question, source_digest(), sys.version, repr(sorted(installed_versions().items())))
     return sha256("\n".join(parts).encode()).hexdigest()
-
-
-__all__ = ["AbstractTopology", "Compilation", "CompilerName", "Limits", "check_installed", "compile_program"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import InputError
+from ridgeline.units import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_SCALES: Final[Mapping[str, int]] = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40, "P": 50}
 _OUT_OF_HBM = re.compile(
     r"required for \w+ temporaries \((?P<needed>[\d.]+[KMGTP]?)\) "
     r"exceeds available HBM \((?P<available>[\d.]+[KMGTP]?)\)"
@@ -129,8 +129,7 @@ def out_of_memory(message: str) -> OutOfMemory | None:
 
 def _binary_bytes(text: str) -> float:
     """XLA's `2.70T`: a number and a power of 1024."""
-    number = text.rstrip("KMGTP")
-    return float(number) * 2.0 ** _SCALES[text.removeprefix(number)]
+    return parse_bytes(f"{text}iB" if text[-1].isalpha() else text, where="the compiler's message")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ridgeline.compiler.outcome import errand_json, read_outcome
 from ridgeline.errors import InfeasibleError
-from ridgeline.units import format_bytes, format_seconds
+from ridgeline.units import format_bytes, format_seconds, parse_bytes, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,6 +35,11 @@ _TOLD_BY_THE_USER: Final = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 """What would change a compilation without standing in its question."""
 
 
+MOST_TIME_S: Final = parse_duration("1h", where="default")
+MOST_MEMORY_BYTES: Final = parse_bytes("16GiB", where="default")
+"""What a compilation may use when nothing else is said; the largest recipes we know take 11 minutes and 4 GB."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What a compilation may use.
@@ -44,8 +49,8 @@ class Limits:
         memory_bytes: Resident memory of the process, where the system tells it.
     """
 
-    time_s: float = 1800.0
-    memory_bytes: float = 16.0 * 2**30
+    time_s: float = MOST_TIME_S
+    memory_bytes: float = MOST_MEMORY_BYTES
 
 
 def send(errand: Errand, path: Path, *, num_devices: int, limits: Limits, progress: Callable[[str], None]) -> Outcome:
