@@ -192,6 +192,14 @@ def test_a_run_at_some_utilization_has_that_utilization(flops: float, num_chips:
     )
 
 
+def test_a_pipeline_waits_less_the_more_pieces_it_is_fed() -> None:
+    """The book lists what stages hand over and gives no bubble; the planner's is Narayanan et al.'s."""
+    laws = training_laws(num_stages=8, num_microbatches=32, num_repeats=2, B_tokens=65536, D=8192)
+
+    assert laws["bubble_ratio"] == 7 / 64
+    assert laws["hand_over_bytes"] == 2 * 65536 * 8192 / 32
+
+
 def test_every_law_says_its_formula_and_its_source() -> None:
     silent = [name for name, formula in LAWS if not {"Formula", "Source"} <= paragraphs_of(formula).keys()]
 
@@ -208,9 +216,12 @@ def test_every_law_takes_what_others_give_or_callers_know() -> None:
         "mlp_ratio",
         "num_chips_per_host",
         "num_chips_per_pod",
+        "num_microbatches",
         "num_mlp_saved",
         "num_other_chips",
+        "num_repeats",
         "num_slices",
+        "num_stages",
         "num_stream_saved",
         "overlapped",
         "run_tokens",

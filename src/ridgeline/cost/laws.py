@@ -3,8 +3,8 @@
     laws = training_laws(C_flops_per_s=4.59e14, W_ici_bytes_per_s=1.8e11, n_axes=3, batch_tokens="4Mi", num_chips=8960)
     laws["fsdp_critical_tokens_per_chip"], laws["tokens_per_chip"], laws.choice
 
-The names are those of the formulas in `laws_batch`, `laws_slices`, `laws_memory` and `laws_run` and of their
-parameters. Whatever is given stands, be it a constant, or a figure that could have been derived.
+The names are those of the formulas in `laws_batch`, `laws_slices`, `laws_memory`, `laws_run` and `laws_pipeline`, and
+of their parameters. Whatever is given stands, be it a constant, or a figure that could have been derived.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ridgeline.cost import laws_batch, laws_memory, laws_run, laws_slices
+from ridgeline.cost import laws_batch, laws_memory, laws_pipeline, laws_run, laws_slices
 from ridgeline.cost.deduce import Deduced, System, deduce, read_quantities, system
 from ridgeline.units import format_count
 
@@ -108,6 +108,8 @@ LAWS: Final[System] = (
         laws_run.available_flops,
         laws_run.mfu,
         laws_run.num_steps,
+        laws_pipeline.bubble_ratio,
+        laws_pipeline.hand_over_bytes,
         laws_run.run_usd,
     ),
 )

@@ -16,6 +16,7 @@ import numpy as np
 from ridgeline.cost.collectives import gather, permute, reduce
 from ridgeline.cost.columns import TENSOR_AXES, PlanColumns, TrainingSetting, tokens_per_microbatch, weight_shards
 from ridgeline.cost.laws_memory import gradient_bytes, optimizer_bytes, weight_bytes
+from ridgeline.cost.laws_pipeline import bubble_ratio
 from ridgeline.cost.layer import gathered_bytes, host_part, layer_cost
 from ridgeline.cost.operation import operation_cost, transfer_part
 from ridgeline.cost.work import Number, Part, Work, in_sequence, larger, overlapped, scaled
@@ -179,11 +180,11 @@ def _gradient_sync(setting: TrainingSetting, columns: PlanColumns) -> Part:
 def _pipeline(setting: TrainingSetting, columns: PlanColumns, rows: Number, *, layers_s: Number) -> Part:
     """Bubble and hand-overs between stages.
 
-    bubble = (stages − 1)/(repeats · microbatches) of the layers' time. Source: Narayanan et al.,
-    arXiv:2104.04473, section 2.2; MaxText documents the same for its circular pipeline.
+    The bubble is `bubble_ratio` of the layers' time.
     """
     stages = columns.stages
-    bubble_s = (stages - 1) / (columns.repeats * columns.microbatches) * layers_s
+    waiting = bubble_ratio(num_stages=stages, num_microbatches=columns.microbatches, num_repeats=columns.repeats)
+    bubble_s = waiting * layers_s
     width = embed_dim(setting.tree)
     handed_bytes = rows * width * setting.activation_bytes / columns.degree(TENSOR_AXES)
     transfer = permute(columns.links["stage"], handed_bytes)
