@@ -76,6 +76,7 @@ class GatherRules:
 
     Attributes:
         operand: The one that is split over what is summed, as the other is not: W, or x if it is the other way round.
+        rows: The dimensions that the other has alone: B.
         gather_from: Rows from which gathering it is compute-bound.
         reduce_from: Contracted width from which summing beats a gather that is compute-bound.
         reduce_up_to: Rows up to which summing beats a gather that is not.
@@ -83,6 +84,7 @@ class GatherRules:
     """
 
     operand: str
+    rows: str
     gather_from: Derivation
     reduce_from: Derivation
     reduce_up_to: Derivation
@@ -126,6 +128,7 @@ def _rules(
     ratio = derive(gather_over_scatter_ratio, M=D, K=prod(sizes[dim] for dim in outer))
     return GatherRules(
         operand=name,
+        rows=rows,
         gather_from=replace(gather, quantity=f"{rows} from which gathering {name} is compute-bound"),
         reduce_from=replace(wide, quantity=f"{'·'.join(product.contracted)} from which reducing beats such a gather"),
         reduce_up_to=replace(few, quantity=f"{rows} up to which reducing beats a gather that is not"),

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from ridgeline.hardware.slice import Slice
     from ridgeline.job.said import Value
 
-Pairs: TypeAlias = str | Mapping[str, int] | None
-"""`X=4,Y=8`, or a mapping."""
+Pairs: TypeAlias = str | Mapping[str, int | None] | None
+"""`X=4,Y=8`, or a mapping, in which None leaves a size open."""
 
 TorusWiring: TypeAlias = Literal["ring", "line"]
 
@@ -175,7 +175,7 @@ def _axes_used(question: Question) -> dict[str, None]:
     return dict.fromkeys(axis for array in arrays_of(question) for axis in (*array.used, *array.partial))
 
 
-def _mesh(mesh: Pairs, hardware: Slice | None, *, where: str) -> dict[str, int] | None:
+def _mesh(mesh: Pairs, hardware: Slice | None, *, where: str) -> Mapping[str, float] | None:
     """The mesh as it was written, or the axes of the slice under the names X, Y, Z and Core."""
     if mesh is not None:
         return read_mesh(mesh, where=where)

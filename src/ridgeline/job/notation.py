@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from math import nan
 from typing import TYPE_CHECKING, NoReturn
 
 from ridgeline.errors import InputError, nearest
@@ -26,15 +27,14 @@ if TYPE_CHECKING:
 EXAMPLE = "A[B,D] @ W[D_X,F_Y] -> C[B,F_Y]"
 
 _TOKEN = re.compile(r"\s*(->|[A-Za-z][A-Za-z0-9]*|\S)")
-_DOTS = re.compile(r",\s*(?:\.\.\.|…)")
+_LEFT_OUT = re.compile(r",\s*(?:\.\.\.|…)|(?<=[*·@])_\w+")
 _ARRAY = r"\w*\??\[\s*[A-Za-z][\w{},\s.…]*\](?:\s*\{\s*U_[^}]*\})?"
-_IN_TEXT = re.compile(rf"{_ARRAY}(?:\s*(?:[@*·×x→]|->)\s*{_ARRAY})*")
+_IN_TEXT = re.compile(rf"{_ARRAY}(?:\s*(?:[*·@]_\w+|[@*·×x→]|->)\s*{_ARRAY})*")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 _LETTER = re.compile(r"[A-Za-z][0-9]*")
 _PRODUCT_SIGNS = {"@", "*", "·", "×", "x"}
 _ARROWS = {"->", "→"}
 _LONGEST = 300
-_MOST_DEVICES = 1e6
 _SUM = "U"
 
 
@@ -76,7 +76,8 @@ def read_notation(text: str, *, mesh: Collection[str] | None, where: str) -> Que
 def find_notation(text: str) -> str | None:
     """The first notation in running text: from an array on, as far as products and arrows go; None if there is none.
 
-    An array without a name, as books write it, is called A; dots for further dimensions are left out.
+    An array without a name, as books write it, is called A. Dots for further dimensions are left out, and so is the
+    dimension that a sign of multiplication names.
 
     >>> find_notation("On a ring: A[I_X, J] x B[J, K_X], both outer dims on one axis.")
     'A[I_X, J] x B[J, K_X]'
@@ -86,7 +87,7 @@ def find_notation(text: str) -> str | None:
     found = _IN_TEXT.search(text)
     if found is None:
         return None
-    written = _DOTS.sub("", found[0])
+    written = _LEFT_OUT.sub("", found[0])
     return written if written[0] != "[" else f"A{written}"
 
 
@@ -103,7 +104,7 @@ class LayoutCheck:
     reason: str
 
 
-def check_layout(notation: str, *, mesh: str | Mapping[str, int] | None = None) -> LayoutCheck:
+def check_layout(notation: str, *, mesh: str | Mapping[str, int | None] | None = None) -> LayoutCheck:
     """Whether arrays can lie as a notation says, and if not, why.
 
     >>> check_layout("A[I_X,J_X]")
@@ -121,14 +122,17 @@ def check_layout(notation: str, *, mesh: str | Mapping[str, int] | None = None) 
     return LayoutCheck(is_legal=True, reason="")
 
 
-def read_sizes(sizes: str | Mapping[str, int], *, where: str) -> dict[str, int]:
-    """Elements along each dimension: `B=4096,D=8Ki`, or a mapping."""
+def read_sizes(sizes: str | Mapping[str, int | None], *, where: str) -> dict[str, float]:
+    """Elements along each dimension: `B=4096,D=8Ki`, or a mapping, in which None leaves a size open (NaN)."""
     pairs = parse_pairs(sizes, where=where, example="B=4096,D=8192,F=32768") if isinstance(sizes, str) else sizes
-    return {dim: parse_whole(size, where=f"{where}: {dim}", unit="elements") for dim, size in pairs.items()}
+    return {dim: _whole(size, where=f"{where}: {dim}", unit="elements") for dim, size in pairs.items()}
 
 
-def read_mesh(mesh: str | Mapping[str, int], *, where: str) -> dict[str, int]:
-    """Devices along each axis of a mesh of the user's own names: `X=4,Y=8`, outermost first, or a mapping."""
+def read_mesh(mesh: str | Mapping[str, int | None], *, where: str) -> dict[str, float]:
+    """Devices along each axis of a mesh of the user's own names: `X=4,Y=8`, outermost first, or a mapping.
+
+    In a mapping, None leaves an axis open (NaN).
+    """
     pairs = parse_pairs(mesh, where=where, example="X=4,Y=8") if isinstance(mesh, str) else mesh
     for axis in pairs:
         if not _NAME.fullmatch(axis):
@@ -139,10 +143,11 @@ def read_mesh(mesh: str | Mapping[str, int], *, where: str) -> dict[str, int]:
                 expected="a letter, then letters and digits",
                 fix="write e.g. X=4,Y=8 or data=4,model=8",
             )
-    return {
-        axis: parse_whole(degree, where=f"{where}: {axis}", unit="devices", most=_MOST_DEVICES)
-        for axis, degree in pairs.items()
-    }
+    return {axis: _whole(size, where=f"{where}: {axis}", unit="devices") for axis, size in pairs.items()}
+
+
+def _whole(size: str | int | None, *, where: str, unit: str) -> float:
+    return nan if size is None else parse_whole(size, where=where, unit=unit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,9 @@ RATES = {
     "t_min": "hop",
 }
 
+ALPHA = {"axis_bandwidth": 1}
+"""Where only the ratio alpha is given, rates count in those of an axis."""
+
 
 @adapter("sharding.layout")
 def layout(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, Any]:
@@ -130,15 +133,23 @@ def of_strategies(product: object) -> dict[str, Any]:
     """How the strategies compare, and the book's rules for when to choose which."""
     answers = {"winner": f"strategy{product.approximate_best.number}"}
     for cost in product.approximate:
-        answers = answers | {f"t{cost.number}": cost.time_s, f"bound{cost.number}": cost.bound}
+        answers = answers | {
+            f"t{cost.number}": cost.time_s,
+            f"t{cost.number}_math": cost.compute_s,
+            f"t{cost.number}_comms": cost.communication_s,
+            f"bound{cost.number}": cost.bound,
+        }
     for rules in product.rules:
         answers = answers | {
             "alpha": rules.gather_from.value,
             "B_crit": rules.gather_from.value,
             "B_threshold": rules.gather_from.value,
-            "comms_bound_below": rules.gather_from.value,
+            "threshold": rules.gather_from.value,
+            "variable": rules.rows,
+            "depends_on": rules.rows,
             "D_crit": rules.reduce_from.value,
             "D_threshold": rules.reduce_from.value,
+            "B_small": rules.reduce_up_to.value,
             "ratio": rules.gather_over_scatter.value,
             "ratio_formula": rules.gather_over_scatter.formula,
         }
@@ -175,12 +186,12 @@ def said(notation: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
     if "shape" in inputs:
         sizes = dict(zip(dims, inputs["shape"], strict=True))
     else:
-        sizes = {dim: inputs[dim] for dim in dims if dim in inputs}
-    if "mesh" in inputs:
-        mesh = inputs["mesh"]
-    else:
-        mesh = {axis: inputs[axis if axis in inputs else "N"] for axis in axes if axis in inputs or "N" in inputs}
+        sizes = {dim: inputs.get(dim) for dim in dims}
+    every = None if "N" in dims else inputs.get("N")
+    mesh = inputs.get("mesh", {axis: inputs.get(axis, every) for axis in axes})
     arguments = {name: inputs[key] for key, name in RATES.items() if key in inputs} | {"sizes": sizes, "mesh": mesh}
+    if "alpha" in inputs:
+        arguments = arguments | ALPHA
     if "bpe" in inputs:
         arguments = arguments | {"dtype": inputs["bpe"]}
     return {name: value for name, value in arguments.items() if value}
