@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ridgeline.cost.critical_size import self_attention_critical_queries
 from ridgeline.cost.deduce import Deduced, System, deduce, read_quantities, system
-from ridgeline.cost.roofline import attention_flops, intensity_flops_per_byte, ridge_flops_per_byte
+from ridgeline.cost.laws_slices import hbm_flops_per_byte
+from ridgeline.cost.roofline import attention_flops, intensity_flops_per_byte
 from ridgeline.cost.single_operation import attention_bytes
 
 if TYPE_CHECKING:
@@ -30,19 +31,6 @@ def heads_per_group_count(*, N: float, K: float) -> float:
     8.0
     """
     return N / K
-
-
-def chip_ridge_flops_per_byte(*, C_flops_per_s: float, W_hbm_bytes_per_s: float) -> float:
-    """FLOPs a chip does while one byte comes from its memory.
-
-    Formula: ridge = C / W_hbm
-
-    Source: Scaling Book, ch. 1.
-
-    >>> chip_ridge_flops_per_byte(C_flops_per_s=4.8e14, W_hbm_bytes_per_s=2.0e12)
-    240.0
-    """
-    return float(ridge_flops_per_byte(C_flops_per_s=C_flops_per_s, W_bytes_per_s=W_hbm_bytes_per_s))
 
 
 def attention_intensity_flops_per_byte(*, T: float, S: float, G: float = 1.0) -> float:
@@ -127,7 +115,7 @@ def decode_is_compute_bound(*, decode_intensity_flops_per_byte: float, ridge_flo
 
 
 ATTENTION: Final[System] = (
-    *system(G=heads_per_group_count, ridge_flops_per_byte=chip_ridge_flops_per_byte),
+    *system(G=heads_per_group_count, ridge_flops_per_byte=hbm_flops_per_byte),
     *system(
         attention_intensity_flops_per_byte,
         prefill_intensity_flops_per_byte,

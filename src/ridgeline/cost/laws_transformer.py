@@ -65,16 +65,3 @@ def cache_bytes(*, cache_elements: float, b_a: float = 2.0) -> float:
     163840
     """
     return b_a * cache_elements
-
-
-def active_ratio(*, num_active_parameters: float, num_parameters: float) -> float:
-    """Parameters a token visits over all of them.
-
-    Formula: P_active / P
-
-    Source: Scaling Book, ch. 4, mixture of experts.
-
-    >>> active_ratio(num_active_parameters=37, num_parameters=370)
-    0.1
-    """
-    return num_active_parameters / num_parameters
