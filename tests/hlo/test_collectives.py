@@ -83,7 +83,10 @@ def test_replica_groups_are_read_in_every_syntax(text: str, num_devices: int, me
     assert (found.num_devices, found.members) == (num_devices, members)
 
 
-@pytest.mark.parametrize("text", ["{{}}", "[3,3]<=[8]", "[2,4]<=[4,2]T(1,1)", "mesh['a'=2] {'b'}", "later"])
+@pytest.mark.parametrize(
+    "text",
+    ["{{}}", "[0,0]<=[0]", "mesh['a'=0] {'a'}", "[3,3]<=[8]", "[2,4]<=[4,2]T(1,1)", "mesh['a'=2] {'b'}", "later"],
+)
 def test_groups_in_no_known_form_are_unknown(text: str) -> None:
     assert parse_groups(text, num_devices=8) is None
 

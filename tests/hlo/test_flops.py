@@ -101,12 +101,20 @@ def test_positions_that_meet_are_as_many_as_counted_one_by_one(
         "f32[2] convolution(%x0, %x1)",
         "f32[2] convolution(%x0, %x1), dim_labels=bf_io->bf",
         "f32[2] convolution(%x0), dim_labels=b_i->b",
+        "f32[2] convolution(%x0, %x1), dim_labels=0_0->0",
         "f32[2] dot(%x0, %x1), lhs_contracting_dims={7}",
         "f32[2] dot(%gone, %x1), lhs_contracting_dims={0}",
     ],
 )
 def test_a_matmul_that_cannot_be_counted_is_unknown(instruction: str) -> None:
     assert isnan(_flops(instruction, "f32[2]", "f32[2]"))
+
+
+def test_a_window_that_cannot_be_is_unknown() -> None:
+    shapes = ("f32[1,2,1]", "f32[2,1,1]")
+    labels = "window={size=2 stride=0}, dim_labels=b0f_0io->b0f"
+
+    assert isnan(_flops(f"f32[1,2,1] convolution(%x0, %x1), {labels}", *shapes))
 
 
 def test_the_dtype_of_a_matmul_is_the_wider_of_its_operands() -> None:

@@ -118,6 +118,11 @@ def test_a_dtype_that_nobody_knows_has_an_unknown_size() -> None:
             "computation gone is missing",
             ": line 3",
         ),
+        (
+            b"HloModule a\nENTRY %m (x: f32[]) -> f32[] {\n %x = " + b"(" * 9999 + b")" * 9999 + b" tuple()\n}\n",
+            "brackets nested too deeply",
+            ": line 3",
+        ),
         (b"HloModule a\nHloModule b\n", "two modules in one text", ": line 2"),
     ],
 )

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 MATMULS = {"dot", "convolution"}
 
+_LARGEST_KERNEL = 1 << 20
+"""Positions; a larger one is no matmul's batch."""
+
 _FIELD = re.compile(r"(\w+)=([^\s{}]+)")
 _LABELS = re.compile(r"(\w+)_(\w+)->(\w+)")
 
@@ -77,7 +80,7 @@ def convolution_flops(
     spatial = sorted(label for label in labels[1] if label.isdecimal())
     if not all(label in size for label in spatial for size in sizes) or "i" not in sizes[1]:
         return nan
-    positions = 1
+    positions: float = 1
     for index, label in enumerate(spatial):
         low, _, _ = _at(window, "pad", index, "0_0").partition("_")
         positions *= _meetings(
@@ -102,12 +105,14 @@ def _meetings(
     pad: int,
     input_dilation: int,
     kernel_dilation: int,
-) -> int:
+) -> float:
     """Pairs of an output and a kernel position, along one dimension, that meet an input element.
 
     They meet at place o·stride − pad + k·kernel_dilation of the dilated input, where only multiples of
-    `input_dilation` hold elements.
+    `input_dilation` hold elements. NaN for a window that cannot be.
     """
+    if min(stride, input_dilation, kernel_dilation) < 1 or kernel_size > _LARGEST_KERNEL:
+        return nan
     length = (input_size - 1) * input_dilation + 1
     shared = gcd(stride, input_dilation)
     period = input_dilation // shared

@@ -56,7 +56,7 @@ def parse_groups(text: str, *, num_devices: int) -> ReplicaGroups | None:
         sizes = named_mesh(text)
         axes = [(name, int(part) if part else sizes.get(name)) for name, _, part in _GROUP_AXIS.findall(named[2])]
         counts = [size for _, size in axes if size is not None]
-        if len(counts) < len(axes):
+        if len(counts) < len(axes) or not prod(counts):
             return None
         names, is_whole = tuple(name for name, _ in axes), not any(part for _, _, part in _GROUP_AXIS.findall(named[2]))
         members = _groups_along(names, sizes) if is_whole else ()
@@ -74,7 +74,7 @@ def parse_groups(text: str, *, num_devices: int) -> ReplicaGroups | None:
 def _iota(shape: Sequence[int], counted: Sequence[int], order: Sequence[int]) -> ReplicaGroups | None:
     """0, 1, 2, … in an array of `counted` dimensions, those put in `order`, cut into `shape` = (groups, devices)."""
     order = order or tuple(range(len(counted)))
-    if prod(shape) != prod(counted) or sorted(order) != list(range(len(counted))):
+    if not prod(shape) == prod(counted) > 0 or sorted(order) != list(range(len(counted))):
         return None
     strides = [prod(counted[axis + 1 :]) for axis in range(len(counted))]
     numbers = [0]

@@ -87,11 +87,6 @@ class Computation:
         """What an instruction reads; None where the text does not define it."""
         return self.instructions.get(instruction.operand_name(index))
 
-    def parameter(self, number: int) -> Instruction | None:
-        """The parameter of that number."""
-        literal = str(number)
-        return next((each for each in self if each.opcode == "parameter" and each.literal == literal), None)
-
     def __iter__(self) -> Iterator[Instruction]:
         return iter(self.instructions.values())
 

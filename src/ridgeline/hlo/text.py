@@ -151,6 +151,8 @@ def _computation(name: str, numbered: Iterator[tuple[int, str]], *, begins: int,
             instruction, is_root = _instruction(line, number)
         except ValueError as error:
             raise _malformed(str(error), where, number, line) from error
+        except RecursionError as error:
+            raise _malformed("brackets nested too deeply", where, number, line) from error
         instructions[instruction.name] = instruction
         root = instruction.name if is_root else root
     raise _malformed(f"the text ends inside computation {name}", where, last, name)
