@@ -172,7 +172,7 @@ def matmul(notation: str, **arguments: Unpack[MatmulArguments]) -> MatmulAnswer:
     """How sharded arrays lie on a mesh, what their product needs, and which way is fastest.
 
     Args:
-        notation: `A[B,D] @ W[D_X,F_Y] -> C[B,F_Y]`, one array, or `array -> array`.
+        notation: `A[B,D] @ W[D_X,F_Y] -> C[B,F_Y]`, one array, or `array -> array` (docs/notation.md).
         arguments: `sizes`, `mesh`, `on`, `dtype`, `memory`, and rates in place of a slice's.
 
     Raises:

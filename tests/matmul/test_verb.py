@@ -105,6 +105,12 @@ def test_a_program_can_be_printed_or_be_part_of_the_json(capsys: pytest.CaptureF
         ([PRODUCT, "--on", "v5p:4x4x8"], 2, "error: size missing\n"),
         ([PRODUCT, "--axis-bandwidth", "fast"], 2, "error: not a number\n  where:    --axis-bandwidth\n"),
         ([PRODUCT, "--wiring", "star"], 2, "error: unknown wiring\n"),
+        ([PRODUCT, "--strategy", "2"], 2, "error: a strategy is chosen for a program\n  where:    --strategy\n"),
+        (
+            ["A[I,J_X] @ B[J_Y,K] -> C[I,K]{U_XY}", "--sizes", "I=4,J=4,K=4", "--mesh", "X=4,Y=4"],
+            1,
+            "not possible: no strategy leaves the result so\n",
+        ),
         ([PRODUCT, "--emit", "jax"], 2, "error: a program needs sizes and a mesh\n"),
         (["A[B,D] @ W[D,F]", *SETTING, "--memory", "1kB"], 1, "not possible: no layout fits\n"),
     ],

@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from ridgeline.errors import InputError
+
 _Text = str | None
 
 
@@ -75,6 +77,14 @@ def matmul(
         hop=hop,
         wiring=wiring,
     )
+    if strategy is not None and emit is None:
+        raise InputError(
+            "a strategy is chosen for a program",
+            where="--strategy",
+            value=strategy,
+            expected="--emit jax beside it",
+            fix="add --emit jax; without it every strategy is shown",
+        )
     answer = answer_matmul(read_matmul(notation, arguments, written=_flag))
     program = matmul_program(answer, strategy=strategy, where="--strategy") if emit else None
     if json:

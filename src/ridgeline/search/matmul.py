@@ -13,7 +13,7 @@ from ridgeline.cost.sharded_matmul import cases, inherited_output, strategies
 from ridgeline.cost.strategy_cost import Setting, product_flops, step_cost, strategy_cost
 from ridgeline.cost.strategy_explain import explain_array, explain_step, explain_strategy, gather_rules
 from ridgeline.cost.strategy_thresholds import compute_bound_from, winner_changes
-from ridgeline.errors import InputError
+from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.job.sharding import Product, Resharding, ShardedArray
 from ridgeline.search.layouts import LayoutSearch, best_layouts
 from ridgeline.search.matmul_answer import MatmulAnswer, ProductAnswer
@@ -34,7 +34,7 @@ def answer_matmul(question: MatmulQuestion) -> MatmulAnswer:
 
     Raises:
         InputError: The mesh does not match the slice, or a search lacks what it needs.
-        InfeasibleError: No layout fits.
+        InfeasibleError: No layout fits, or no strategy leaves the result as asked.
     """
     machine, arrays = _machine(question), question.arrays
     match arrays:
@@ -65,6 +65,12 @@ def _answer_product(question: MatmulQuestion, product: Product, machine: MeshMac
         search = _search(question, product, exact)
         product = search.best[0].product
     ways = strategies(product, fits=lambda array: uneven_dim(array, sizes=sizes, mesh=machine.mesh) is None)
+    if not ways:
+        raise InfeasibleError(
+            "no strategy leaves the result so",
+            reasons=[f"{product}: its axes do not divide what would be summed over all of them"],
+            fix="leave fewer sums partial, or pad what is summed",
+        )
     asked = [way for way in ways if way.is_as_asked]
     costs = tuple(strategy_cost(number, way, exact, sizes) for number, way in enumerate(ways, start=1))
     is_timed = not any(isnan(cost.time_s) for cost in costs)
