@@ -2,39 +2,134 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+from ridgeline.errors import InputError
+
+if TYPE_CHECKING:
+    from ridgeline.compiler.process import Limits
+    from ridgeline.job.origin import Arguments, Setting
+    from ridgeline.study.compile_job import CompileAnswer
 
 _Text = str | None
 
 
 def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.compile
-    *,
-    hlo: Annotated[_Text, typer.Option(metavar="FILE", help="Read an HLO text or dump; nothing is compiled.")] = None,
-    mesh: Annotated[
-        _Text, typer.Option(metavar="AXIS=N,...", help="Names the axes of collectives: fsdp=32,tp=4, outermost first.")
+    job: Annotated[
+        _Text, typer.Argument(metavar="[JOB|MODEL]", help="A job file (.toml), a model's name, or its config.json.")
     ] = None,
+    *,
+    on: Annotated[_Text, typer.Option(metavar="SLICE", help="v5e:4x4, tpu7x:4x4x4, 2*v5p:4x4x4.")] = None,
+    layers: Annotated[_Text, typer.Option(metavar="N", help="So many layers of the model, for a small try.")] = None,
+    global_batch: Annotated[_Text, typer.Option(metavar="N", help="Sequences a step.")] = None,
+    seq_len: Annotated[_Text, typer.Option(metavar="N", help="Tokens a sequence.")] = None,
+    mesh: Annotated[
+        _Text,
+        typer.Option(
+            metavar="AXIS=N,...", help="Degrees: fsdp=32,tp=4. With --hlo: names of its axes, outermost first."
+        ),
+    ] = None,
+    remat: Annotated[_Text, typer.Option(metavar="POLICY", help="full, minimal, or context=device,...")] = None,
+    gradient_accumulation: Annotated[_Text, typer.Option(metavar="N", help="Micro-steps a step.")] = None,
+    weights_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the weights: f32 or bf16.")] = None,
+    mu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's first moment.")] = None,
+    nu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's second moment.")] = None,
+    program: Annotated[Literal["ours"], typer.Option(help="The program that is compiled.")] = "ours",
+    compiler: Annotated[
+        Literal["tpu", "cpu"], typer.Option(help="XLA for TPUs, or for this machine's CPU with emulated devices.")
+    ] = "tpu",
+    time_limit: Annotated[_Text, typer.Option(metavar="TIME", help="The compiler's longest time: 10min.")] = None,
+    memory_limit: Annotated[_Text, typer.Option(metavar="SIZE", help="The compiler's largest memory: 8GiB.")] = None,
+    hlo: Annotated[_Text, typer.Option(metavar="FILE", help="Read an HLO text or dump; nothing is compiled.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
 ) -> None:
-    """What the XLA compiler says of a program: FLOPs, collectives, memory, its estimate of cycles.
+    """What the XLA compiler says of a program: memory, FLOPs, collectives, its estimate of cycles.
 
-    Reads an HLO text that exists already; neither JAX nor an accelerator is needed.
+    Of a job, it compiles a training step ahead of time for the slice, which need not be there, and shows the
+    estimate beside it; what the job leaves open is chosen first. The same question again is answered from a cache.
+    With --hlo it reads a text that exists already; neither JAX nor an accelerator is needed.
     """
+    del program  # there is one so far, and typer has checked its name
+    if (job is None) == (hlo is None):
+        raise _one_question(job)
+    if hlo is not None:
+        _read(hlo, mesh, json=json)
+        return
+    flags: Arguments = {
+        "on": on,
+        "global_batch": global_batch,
+        "seq_len": seq_len,
+        "mesh": mesh,
+        "remat": remat,
+        "gradient_accumulation": gradient_accumulation,
+        "weights_dtype": weights_dtype,
+        "mu_dtype": mu_dtype,
+        "nu_dtype": nu_dtype,
+    }
+    _compile(str(job), flags, layers, compiler, _limits(time_limit, memory_limit), json=json)
+
+
+def _compile(
+    reference: str, flags: Arguments, layers: str | None, compiler: Literal["tpu", "cpu"], limits: Limits, *, json: bool
+) -> None:
+    """Compiles a job and prints what came of it; ends with 1 where the program does not fit."""
     from ridgeline.cli.output import print_json, print_report
-    from ridgeline.errors import InputError
+    from ridgeline.cli.progress import elapsed_line
+    from ridgeline.job.origin import settings
+    from ridgeline.job.reading import read_job
+    from ridgeline.report.compiled_job import compiled_job_json, compiled_job_report
+    from ridgeline.study.compile_job import compile_job
+
+    said = settings(flags, written=lambda name: f"--{name.replace('_', '-')}")
+    job = read_job(reference, (*said, *_fewer_layers(reference, layers)))
+    with elapsed_line() as progress:
+        answer: CompileAnswer = compile_job(job, compiler=compiler, limits=limits, progress=progress)
+    if json:
+        print_json(compiled_job_json(answer))
+    else:
+        print_report(compiled_job_report(answer))
+    if answer.verdict == "does_not_fit":
+        raise typer.Exit(1)
+
+
+def _fewer_layers(reference: str, layers: str | None) -> tuple[Setting, ...]:
+    """A model of the zoo with another number of layers."""
+    from ridgeline.job.origin import Setting
+    from ridgeline.units import parse_whole
+
+    if layers is None:
+        return ()
+    if reference.endswith((".toml", ".json")):
+        raise InputError(
+            "--layers goes with a model of the zoo",
+            where="--layers",
+            value=reference,
+            expected="a model's name",
+            fix="write num_layers into the file",
+        )
+    count = parse_whole(layers, where="--layers", unit="layers")
+    return (Setting(key="model", value={"base": reference, "num_layers": count}, where="MODEL"),)
+
+
+def _limits(time_limit: str | None, memory_limit: str | None) -> Limits:
+    from ridgeline.compiler.process import MOST_MEMORY_BYTES, MOST_TIME_S, Limits
+    from ridgeline.units import parse_bytes, parse_duration
+
+    return Limits(
+        time_s=MOST_TIME_S if time_limit is None else parse_duration(time_limit, where="--time-limit"),
+        memory_bytes=MOST_MEMORY_BYTES if memory_limit is None else parse_bytes(memory_limit, where="--memory-limit"),
+    )
+
+
+def _read(hlo: str, mesh: str | None, *, json: bool) -> None:
+    """Prints what an HLO text says."""
+    from ridgeline.cli.output import print_json, print_report
     from ridgeline.hlo.summary import summarise
     from ridgeline.hlo.text import read_hlo
     from ridgeline.report.compile import compile_json, compile_report
 
-    if hlo is None:
-        raise InputError(
-            "nothing to read",
-            where="compile",
-            value="",
-            expected="--hlo FILE",
-            fix="ridgeline compile --hlo step.after_codegen.txt",
-        )
     summary = summarise(read_hlo(hlo, where="--hlo"), mesh=None if mesh is None else _degrees(mesh))
     if json:
         print_json(compile_json(summary))
@@ -49,3 +144,13 @@ def _degrees(mesh: str) -> dict[str, int]:
 
     pairs = parse_pairs(mesh, where="--mesh", example="fsdp=32,tp=4")
     return {axis: parse_whole(degree, where=f"--mesh: {axis}", unit="devices") for axis, degree in pairs.items()}
+
+
+def _one_question(job: str | None) -> InputError:
+    return InputError(
+        "nothing to compile or to read" if job is None else "either a job or an HLO text",
+        where="compile",
+        value="" if job is None else job,
+        expected="JOB, or --hlo FILE",
+        fix="ridgeline compile llama3.1-8b --on v5e:4x4 --seq-len 2048, or ridgeline compile --hlo step.hlo",
+    )

@@ -76,14 +76,8 @@ def training_program(job: Job) -> TrainingProgram:
     plan, batch, remat = job.plan, job.workload.global_batch, job.plan.remat
     if batch is None or remat is None:
         raise _missing("the batch" if batch is None else "the remat policy")
-    for what, value in (*_unknown_model_parts(job.model), *_unknown_plan_parts(job)):
-        raise InputError(
-            f"our program has no {what} yet",
-            where=_WHERE,
-            value="yes" if value is True else value,
-            expected="decoders of equal layers with causal attention and an MLP; axes " + ", ".join(PROGRAM_AXES),
-            fix="ask `ridgeline train` for the estimate of this job",
-        )
+    check_model(job.model)
+    _refuse_the_first(_unknown_plan_parts(job), expected=f"a plan without; of the axes {', '.join(PROGRAM_AXES)}")
     program = TrainingProgram(
         tree=model_tree(job.model),
         layout=Layout(degrees={axis: degree for axis, degree in plan.mesh.items() if degree > 1}),
@@ -97,6 +91,28 @@ def training_program(job: Job) -> TrainingProgram:
     )
     _check_sizes(program)
     return program
+
+
+def check_model(model: ModelSpec) -> None:
+    """Refuses a model of which our program lacks a part.
+
+    Raises:
+        InputError: It names the part.
+    """
+    _refuse_the_first(
+        _unknown_model_parts(model), expected="a decoder of equal layers with causal attention and an MLP"
+    )
+
+
+def _refuse_the_first(unknown: Iterator[tuple[str, object]], *, expected: str) -> None:
+    for what, value in unknown:
+        raise InputError(
+            f"our program has no {what} yet",
+            where=_WHERE,
+            value="yes" if value is True else value,
+            expected=expected,
+            fix="ask `ridgeline train` for the estimate of this job",
+        )
 
 
 def _check_sizes(program: TrainingProgram) -> None:

@@ -37,11 +37,13 @@ if TYPE_CHECKING:
         Verdict,
     )
 
-_VERDICTS: Mapping[Verdict, tuple[str, Tone]] = {
+VERDICTS: Mapping[Verdict, tuple[str, Tone]] = {
     "fits": ("fits", "good"),
     "tight": ("tight", "warn"),
     "does_not_fit": ("does not fit", "bad"),
 }
+"""A verdict on memory in words, and its colour."""
+
 _BOUNDS: Mapping[Bound, str] = {
     "compute": "compute",
     "hbm": "HBM bandwidth",
@@ -145,13 +147,13 @@ def _spent(part: Part) -> Iterator[tuple[str, float]]:
 def _best_rows(answer: TrainAnswer) -> Iterator[tuple[str, Cell]]:
     best, job = answer.best, answer.job
     plan, step, memory = best.plan, best.step, best.memory
-    word, tone = _VERDICTS[memory.verdict]
-    yield "mesh", Cell(text=_mesh(plan), tone="strong")
+    word, tone = VERDICTS[memory.verdict]
+    yield "mesh", Cell(text=mesh_in_words(plan), tone="strong")
     if plan.placement:
         yield "placed on", Cell(text=", ".join(f"{axis} on {physical}" for axis, physical in plan.placement.items()))
     if feeding := _feeding(plan):
         yield "batch in", Cell(text=feeding)
-    yield "remat", Cell(text=_remat(plan))
+    yield "remat", Cell(text=remat_in_words(plan))
     yield "precision", Cell(text=_precision(plan))
     interval = f"({format_seconds(step.low_s)} to {format_seconds(step.high_s)})"
     yield "step", Cell(text=f"{format_seconds(step.expected_s)} {interval}", tone="strong")
@@ -189,7 +191,7 @@ def _run(run: RunEstimate, *, step_tokens: int) -> str:
     return f"{length}{hours}, {cost}"
 
 
-def _mesh(plan: Plan) -> str:
+def mesh_in_words(plan: Plan) -> str:
     """`fsdp=32 tp=4`."""
     return " ".join(f"{axis}={degree}" for axis, degree in plan.mesh.items()) or "one device"
 
@@ -208,7 +210,8 @@ def _feeding(plan: Plan) -> str:
     return ", ".join(words)
 
 
-def _remat(plan: Plan) -> str:
+def remat_in_words(plan: Plan) -> str:
+    """`full`, or `custom (context device, …)`."""
     tensors = ", ".join(f"{name} {place}" for name, place in plan.remat.tensors.items())
     return f"{plan.remat.policy} ({tensors})" if tensors else plan.remat.policy
 
@@ -242,7 +245,7 @@ def _time_bars(step: StepEstimate) -> Bars:
 
 
 def _memory_bars(memory: MemoryEstimate) -> Bars:
-    word, tone = _VERDICTS[memory.verdict]
+    word, tone = VERDICTS[memory.verdict]
     parts = [
         Bar(label=name.replace("_", " "), value=size_bytes, text=format_bytes(size_bytes))
         for name, size_bytes in memory.parts.items()
@@ -266,11 +269,11 @@ def _alternatives(answer: TrainAnswer) -> Table:
         right=frozenset({1, 3, 4}),
         rows=tuple(
             (
-                Cell(text=_mesh(other.plan)),
+                Cell(text=mesh_in_words(other.plan)),
                 Cell(text=format_count(other.plan.gradient_accumulation * other.plan.microbatches)),
                 Cell(text=other.plan.remat.policy),
                 Cell(text=format_seconds(other.step.expected_s)),
-                Cell(text=format_bytes(other.memory.total_bytes), tone=_VERDICTS[other.memory.verdict][1]),
+                Cell(text=format_bytes(other.memory.total_bytes), tone=VERDICTS[other.memory.verdict][1]),
                 Cell(text=other.slower_because),
             )
             for other in answer.alternatives

@@ -1,0 +1,145 @@
+"""`ridgeline compile JOB`: the compiler's account of a job beside the equation's, as a screen and as JSON."""
+
+from __future__ import annotations
+
+from math import isnan
+from typing import TYPE_CHECKING
+
+from ridgeline.job.writing import job_tables
+from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Report
+from ridgeline.report.compile import compile_json, compile_report
+from ridgeline.report.jsonable import jsonable
+from ridgeline.report.train import VERDICTS, mesh_in_words, remat_in_words
+from ridgeline.units import format_bytes, format_flops, format_seconds, format_things
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ridgeline.compiler.outcome import CompiledMemory
+    from ridgeline.report.blocks import Piece
+    from ridgeline.report.jsonable import Json
+    from ridgeline.study.compile_job import CompileAnswer
+
+_COMPILERS = {"tpu": "XLA for TPUs", "cpu": "XLA for this machine's CPU"}
+
+
+def compiled_job_report(answer: CompileAnswer) -> Report:
+    """The screen: the job, memory, then what the compiled text says."""
+    job = answer.job
+    return Report(
+        headline=f"{job.model.name} on {job.hardware.name}: {format_things(job.hardware.num_devices, 'device')}, "
+        f"by {_COMPILERS[answer.compilation.compiler]}",
+        pieces=(
+            Facts(title="Program", rows=tuple(_rows(answer))),
+            *_memory(answer),
+            *(() if answer.summary is None else compile_report(answer.summary).pieces),
+        ),
+    )
+
+
+def compiled_job_json(answer: CompileAnswer) -> dict[str, Json]:
+    """The same in base units."""
+    outcome, usable_bytes = answer.compilation.outcome, answer.estimate.memory.usable_bytes
+    found = {} if answer.summary is None else compile_json(answer.summary)
+    of_text = found.get("memory")
+    memory: dict[str, Json] = dict(of_text) if isinstance(of_text, dict) else {"largest": []}
+    compiled = outcome.memory
+    memory |= {
+        "peak_bytes": jsonable(answer.peak_bytes),
+        "usable_bytes": jsonable(usable_bytes),
+        "verdict": answer.verdict,
+        "predicted_bytes": jsonable(answer.estimate.memory.total_bytes),
+        "predicted_verdict": answer.estimate.memory.verdict,
+        "predicted_parts": {f"{name}_bytes": jsonable(part) for name, part in answer.estimate.memory.parts.items()},
+    }
+    memory |= dict.fromkeys(
+        ("arguments_bytes", "outputs_bytes", "aliased_bytes", "temporaries_bytes", "code_bytes", "host_bytes"), None
+    )
+    if compiled is not None:
+        memory |= {
+            "arguments_bytes": compiled.arguments_bytes,
+            "outputs_bytes": compiled.outputs_bytes,
+            "aliased_bytes": compiled.aliased_bytes,
+            "temporaries_bytes": compiled.temporaries_bytes,
+            "code_bytes": compiled.code_bytes,
+            "live_peak_bytes": compiled.live_peak_bytes,
+            "host_bytes": compiled.host_bytes,
+        }
+    return {
+        "flops": None,
+        "collectives": [],
+        "heaviest": [],
+        **found,
+        "job": jsonable(job_tables(answer.job)),
+        "hardware": answer.job.hardware.name,
+        "program": "ours",
+        "compiler": answer.compilation.compiler,
+        "versions": jsonable(outcome.versions),
+        "compile_s": outcome.compile_s,
+        "lower_s": outcome.lower_s,
+        "compiler_memory_bytes": outcome.process_bytes,
+        "cached": answer.compilation.is_cached,
+        "memory": memory,
+        "refusal": jsonable(outcome.refusal),
+        "predicted_flops": jsonable(answer.predicted_flops),
+    }
+
+
+def _rows(answer: CompileAnswer) -> Iterator[tuple[str, Cell]]:
+    job, outcome = answer.job, answer.compilation.outcome
+    plan = answer.estimate.plan
+    yield "mesh", Cell(text=mesh_in_words(plan), tone="strong")
+    batch = f"{format_things(job.workload.global_batch or 0, 'sequence')} of {job.workload.seq_len:,} tokens"
+    yield "batch", Cell(text=f"{batch}, {format_things(plan.gradient_accumulation, 'micro-step')}")
+    yield "remat", Cell(text=remat_in_words(plan))
+    word, tone = VERDICTS[answer.verdict]
+    usable = format_bytes(answer.estimate.memory.usable_bytes)
+    peak = "more than the host has" if isnan(answer.peak_bytes) else f"{format_bytes(answer.peak_bytes)} of {usable}"
+    yield "memory", Cell(text=f"{word}: {peak} usable per device", tone=tone)
+    predicted_bytes = answer.estimate.memory.total_bytes
+    beside = "" if isnan(answer.peak_bytes) else f", {predicted_bytes / answer.peak_bytes:.2f} of that"
+    yield "by the equation", Cell(text=f"{format_bytes(predicted_bytes)}{beside}")
+    yield "FLOPs by the equation", Cell(text=f"{format_flops(answer.predicted_flops)} of a device, recomputed ones too")
+    when = "compiled before" if answer.compilation.is_cached else "compiled now"
+    used = format_bytes(outcome.process_bytes)
+    yield "compiled in", Cell(text=f"{format_seconds(outcome.compile_s)} with {used} of memory ({when})")
+    yield "versions", Cell(text=", ".join(f"{name} {number}" for name, number in outcome.versions.items()), tone="dim")
+
+
+def _memory(answer: CompileAnswer) -> Iterator[Piece]:
+    memory, refusal = answer.compilation.outcome.memory, answer.compilation.outcome.refusal
+    if refusal is not None:
+        place = "the chip's memory" if refusal.where == "hbm" else "the host memory that the compiler allows a device"
+        needed, there = format_bytes(refusal.needed_bytes), format_bytes(refusal.available_bytes)
+        said = Cell(text=f"The compiler refused: {needed} needed, {there} there, in {place}.", tone="bad")
+        yield Paragraphs(title="Memory of a device", lines=(said,))
+    if memory is not None:
+        yield _memory_bars(answer, memory)
+
+
+def _memory_bars(answer: CompileAnswer, memory: CompiledMemory) -> Bars:
+    """What the compiler assigned, and the equation's parts under it."""
+    word, tone = VERDICTS[answer.verdict]
+    usable_bytes = answer.estimate.memory.usable_bytes
+    assigned = {
+        "arguments": memory.arguments_bytes,
+        "new outputs": memory.outputs_bytes - memory.aliased_bytes,
+        "temporaries": memory.temporaries_bytes,
+        "program code": memory.code_bytes,
+    }
+    predicted = answer.estimate.memory.total_bytes
+    notes = [f"in use at once: {format_bytes(memory.live_peak_bytes)}; the rest is fragmentation"]
+    if memory.host_bytes:
+        notes.append(f"in the host's memory: {format_bytes(memory.host_bytes)}")
+    if answer.compilation.compiler == "cpu":
+        notes.append("a CPU's memory assignment; a TPU's differs")
+    return Bars(
+        title=f"Memory of a device by the compiler: {word} ({format_bytes(usable_bytes)} usable)",
+        bars=(
+            *(Bar(label=name, value=part, text=format_bytes(part)) for name, part in assigned.items()),
+            Bar(label="together", value=memory.peak_bytes, text=format_bytes(memory.peak_bytes), tone=tone),
+            Bar(label="the equation", value=predicted, text=format_bytes(predicted), tone="dim"),
+        ),
+        full=usable_bytes,
+        note="; ".join(notes),
+    )

@@ -1,0 +1,1 @@
+"""Whole questions that join what the equation, the compiler and the clock say."""

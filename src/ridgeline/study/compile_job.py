@@ -1,0 +1,139 @@
+"""A job asked of two witnesses: what the compiler says of its program, beside what the equation expects.
+
+What the job leaves open, the planner chooses first, among the plans that our program knows.
+"""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ridgeline.compiler.compilation import check_installed, compile_program
+from ridgeline.errors import InfeasibleError
+from ridgeline.hlo.summary import summarise
+from ridgeline.hlo.text import parse_hlo
+from ridgeline.job.job import DCN_AXES, ICI_AXES
+from ridgeline.job.mesh import FREE
+from ridgeline.program.request import check_model, training_program
+from ridgeline.search.answer import NoPlan
+from ridgeline.search.estimate import verdict
+from ridgeline.search.train import train
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ridgeline.compiler.compilation import Compilation, CompilerName
+    from ridgeline.compiler.process import Limits
+    from ridgeline.hlo.summary import HloSummary
+    from ridgeline.job.job import Job
+    from ridgeline.search.answer import PlanEstimate, Verdict
+
+_SEARCHED_AXES = ("dp", "fsdp", "tp", "dcn_dp", "dcn_fsdp")
+"""Axes that the planner may choose for our program when a job names none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileAnswer:
+    """What `ridgeline compile JOB` answers.
+
+    Attributes:
+        job: The question, with nothing left to choose.
+        estimate: What the equation expects of it.
+        compilation: What the compiler says of its memory, or why there is no place for it.
+        summary: What the compiled text says; None where nothing was compiled.
+    """
+
+    job: Job
+    estimate: PlanEstimate
+    compilation: Compilation
+    summary: HloSummary | None
+
+    @property
+    def peak_bytes(self) -> float:
+        """Memory of a device by the compiler; where it refused, what it says it needs (NaN if the host lacks it)."""
+        memory, refusal = self.compilation.outcome.memory, self.compilation.outcome.refusal
+        if memory is not None:
+            return memory.peak_bytes
+        return refusal.needed_bytes if refusal is not None and refusal.where == "hbm" else float("nan")
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the program fits on the chip, by the compiler."""
+        if self.compilation.outcome.memory is None:
+            return "does_not_fit"
+        return verdict(self.peak_bytes, self.estimate.memory.usable_bytes)
+
+    @property
+    def predicted_flops(self) -> float:
+        """Matmul FLOPs of one device in one step by the equation, recomputation included."""
+        amounts = self.estimate.step.parts.work.amounts
+        return sum(float(amount) for resource, amount in amounts.items() if resource.startswith("flops."))
+
+
+def compile_job(
+    job: Job,
+    *,
+    compiler: CompilerName = "tpu",
+    limits: Limits | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> CompileAnswer:
+    """What a compiler says of a job's program.
+
+    Args:
+        job: The question; what its plan leaves open is chosen.
+        compiler: `tpu`, or `cpu` for emulated devices.
+        limits: What the compiler may use.
+        progress: Told what is being done.
+
+    Raises:
+        InputError: The question contradicts itself, or our program lacks a part of it.
+        MissingExtraError: The compiler is not installed.
+        InfeasibleError: The compiler was stopped, or failed.
+    """
+    check_installed(compiler)
+    check_model(job.model)
+    progress("choosing a plan")
+    chosen, estimate = _chosen(job)
+    compilation = compile_program(chosen, compiler=compiler, limits=limits, progress=progress)
+    progress("reading the compiled program")
+    return CompileAnswer(job=chosen, estimate=estimate, compilation=compilation, summary=_summary(chosen, compilation))
+
+
+def _chosen(job: Job) -> tuple[Job, PlanEstimate]:
+    """The job with the fastest plan that fits, or else the one that needs the least memory."""
+    mesh = job.plan.mesh
+    if not mesh:
+        axes = [axis for axis in _SEARCHED_AXES if axis in ICI_AXES or job.hardware.num_slices > 1]
+        mesh = dict.fromkeys(axes, FREE)
+    elif job.hardware.num_slices > 1 and not any(axis in DCN_AXES for axis in mesh):
+        mesh = {**mesh, "dcn_dp": FREE, "dcn_fsdp": FREE}
+    question = replace(job, plan=replace(job.plan, mesh=mesh))
+    try:
+        answer = train(question)
+        estimate, batch = answer.best, answer.global_batch
+    except InfeasibleError as error:
+        if not isinstance(error.answer, NoPlan):
+            raise
+        estimate, batch = error.answer.closest, error.answer.global_batch
+    plan = estimate.plan
+    chosen = replace(
+        job,
+        workload=replace(job.workload, global_batch=batch),
+        plan=replace(
+            job.plan,
+            mesh=plan.mesh,
+            gradient_accumulation=plan.gradient_accumulation,
+            remat=plan.remat,
+        ),
+    )
+    return chosen, estimate
+
+
+def _summary(job: Job, compilation: Compilation) -> HloSummary | None:
+    """What the compiled text says of FLOPs, collectives and values."""
+    if compilation.hlo is None:
+        return None
+    with gzip.open(compilation.hlo, "rt", encoding="utf-8") as lines:
+        module = parse_hlo(lines, where=str(compilation.hlo))
+    return summarise(module, mesh=training_program(job).layout.mesh_axes)

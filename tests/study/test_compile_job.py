@@ -1,0 +1,139 @@
+"""A job asked of the equation and of the compiler."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ridgeline.cli.app import main
+from ridgeline.compiler import compilation
+from ridgeline.compiler.cache import Entry
+from ridgeline.compiler.outcome import Outcome, OutOfMemory
+from ridgeline.errors import InputError
+from ridgeline.report.compiled_job import compiled_job_json, compiled_job_report
+from ridgeline.report.terminal import screen
+from ridgeline.study.compile_job import CompileAnswer, compile_job
+from tests.compiler.jobs import tiny_job
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytest.importorskip("jax")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RIDGELINE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def answer(own_cache: None) -> CompileAnswer:
+    del own_cache
+    return compile_job(tiny_job(), compiler="cpu")
+
+
+def test_the_compiled_program_does_the_flops_of_the_equation(answer: CompileAnswer) -> None:
+    assert answer.summary is not None
+    # Plain attention computes every score, the equation counts the half that a causal mask leaves: 2 layers, 2 products
+    # forward, recomputed, and twice for gradients; 2 of 4 sequences and 2 of 4 heads a device.
+    unseen = 2 * 2 * (1 + 1 + 2) * (2 * 256 * 256 * 128 * 2 * 2) / 2
+
+    assert answer.summary.flops == pytest.approx(answer.predicted_flops + unseen, rel=1e-9)
+
+
+def test_parts_of_the_compiled_program_are_those_of_the_model(answer: CompileAnswer) -> None:
+    assert answer.summary is not None
+    places = {(part.place.part, part.place.phase) for part in answer.summary.parts}
+
+    assert {
+        ("layer/attention/query", "forward"),
+        ("layer/attention/query", "backward"),
+        ("layer/mlp/down", "forward"),
+        ("layer/mlp/up", "recompute"),
+        ("head/logits", "backward"),
+    } <= places
+
+
+def test_the_collectives_run_over_the_axes_of_the_mesh(answer: CompileAnswer) -> None:
+    assert answer.summary is not None
+    assert {found.collective.axis for found in answer.summary.collectives} >= {"fsdp", "tp"}
+
+
+def test_the_same_question_is_answered_from_the_cache(answer: CompileAnswer) -> None:
+    again = compile_job(tiny_job(), compiler="cpu")
+
+    assert (again.compilation.is_cached, again.peak_bytes) == (True, answer.peak_bytes)
+
+
+def test_what_a_job_leaves_open_is_chosen_among_the_axes_that_the_program_knows() -> None:
+    job = tiny_job(plan__mesh={})
+    open_job = replace(job, plan=replace(job.plan, remat=None))
+
+    found = compile_job(open_job, compiler="cpu").job
+
+    assert found.plan.remat is not None
+    assert set(found.plan.mesh) <= {"dp", "fsdp", "tp"}
+
+
+def test_a_model_that_the_program_lacks_is_refused_before_a_plan_is_searched() -> None:
+    mixture = {"mlp": None, "moe": {"num_experts": 8, "top_k": 2, "expert_mlp_dim": 64}}
+    model = {"name": "tiny", "embed_dim": 64, "vocab_size": 128, "num_layers": 2}
+    attention = {"attention": {"num_heads": 2, "num_kv_heads": 2, "head_dim": 32}}
+
+    with pytest.raises(InputError, match="our program has no mixture of experts yet"):
+        compile_job(tiny_job(model={**model, **attention, "moe": mixture["moe"]}), compiler="cpu")
+
+
+def test_the_json_answer_keeps_the_keys_it_promises(answer: CompileAnswer) -> None:
+    found = compiled_job_json(answer)
+
+    assert set(found) >= {
+        "job",
+        "hardware",
+        "program",
+        "versions",
+        "compile_s",
+        "cached",
+        "memory",
+        "collectives",
+        "flops",
+        "predicted_flops",
+        "heaviest",
+    }  # fmt: skip - a list of words
+    memory = found["memory"]
+    assert isinstance(memory, dict)
+    assert set(memory) >= {
+        "peak_bytes",
+        "arguments_bytes",
+        "temporaries_bytes",
+        "host_bytes",
+        "usable_bytes",
+        "verdict",
+        "predicted_bytes",
+        "largest",
+    }  # fmt: skip - a list of words
+    assert (found["program"], found["hardware"], memory["verdict"]) == ("ours", "v5e:2x2", "fits")
+    assert memory["predicted_bytes"] == answer.estimate.memory.total_bytes
+
+
+def test_a_program_that_the_compiler_refuses_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refusal = OutOfMemory(needed_bytes=64e9, available_bytes=16e9, where="hbm")
+    outcome = Outcome(compile_s=2.0, lower_s=1.0, process_bytes=1e9, refusal=refusal)
+    monkeypatch.setattr(compilation, "load", lambda _: Entry(outcome=outcome, hlo=None))
+
+    refused = compile_job(tiny_job(), compiler="cpu")
+    text = screen(compiled_job_report(refused))
+    code = main(["compile", "llama3.1-8b", "--on=v5e:4x4", "--seq-len=2048", "--compiler=cpu", "--json"])
+
+    assert refused.verdict == "does_not_fit"
+    assert "The compiler refused: 59.6 GiB needed, 14.9 GiB there, in the chip's memory." in text
+    found = json.loads(capsys.readouterr().out)
+    assert (code, found["memory"]["verdict"], found["memory"]["peak_bytes"]) == (1, "does_not_fit", 64e9)
+    assert (found["collectives"], found["memory"]["largest"], found["flops"]) == ([], [], None)
