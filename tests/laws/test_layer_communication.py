@@ -109,3 +109,8 @@ def test_an_unknown_scheme_is_refused_with_the_known_ones() -> None:
         layer_communication("fdsp")
 
     assert (refused.value.expected, refused.value.fix) == ("dp, fsdp, tp, mixed", "did you mean fsdp, dp?")
+
+
+def test_a_number_by_a_wrong_name_is_refused() -> None:
+    with pytest.raises(InputError, match="unknown number\n  where:    tokens"):
+        layer_communication("fsdp", tokens=4096, D=8, F=32)

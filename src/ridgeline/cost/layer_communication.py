@@ -239,11 +239,16 @@ def layer_communication(scheme: str, **numbers: Unpack[LayerNumbers]) -> LayerCo
         **numbers: Of the layer and the machine; see `LayerNumbers`. A scheme ignores the ways it does not use.
 
     Raises:
-        InputError: The scheme is unknown.
+        InputError: The scheme, or a number's name, is unknown.
     """
     if scheme not in FORWARD:
         fix = nearest(scheme, FORWARD) or "use one of those"
         raise InputError("unknown scheme", where="scheme", value=scheme, expected=", ".join(FORWARD), fix=fix)
+    for name, value in numbers.items():
+        if name not in LayerNumbers.__annotations__:
+            known = ", ".join(LayerNumbers.__annotations__)
+            fix = nearest(name, LayerNumbers.__annotations__) or "leave it out"
+            raise InputError("unknown number", where=name, value=value, expected=f"one of {known}", fix=fix)
     gated = numbers.get("gated", False)
     forward, backward = (_gated(steps[scheme], gated=gated) for steps in (FORWARD, BACKWARD))
     answer = LayerCommunication(scheme=scheme, forward_collectives=forward, backward_collectives=backward)

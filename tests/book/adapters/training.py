@@ -290,6 +290,18 @@ def remat(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, An
     return {key: found[key] for key in wanted if key in found}
 
 
+LAYER = {name: name for name in ("D", "F", "X", "Y", "M_X", "M_Y", "gated", "b_a", "b_w")} | {
+    "B": "B_tokens",
+    "tokens": "B_tokens",
+    "batch": "B_tokens",
+    "C": "C_flops_per_s",
+    "W": "W_ici_bytes_per_s",
+    "W_ici": "W_ici_bytes_per_s",
+    "Mx": "M_X",
+    "My": "M_Y",
+}
+"""What an item calls a number of the layer or the machine."""
+
 SCHEMES = (
     ("mixed", "mixed", ""),
     ("mixed", "fsdp", "tp"),
@@ -320,8 +332,8 @@ def comms(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, An
             },
             wanted,
         )
-    layer = {"B": "B_tokens", "C": "C_flops_per_s", "W": "W_ici_bytes_per_s", "Mx": "M_X", "My": "M_Y"}
-    sizes = {layer.get(name, name): value for name, value in inputs.items() if name not in {"setup", "scheme"}}
+    sizes = {LAYER[name]: value for name, value in inputs.items() if name in LAYER}
+    sizes = sizes | ({"b_a": inputs["bpe"], "b_w": inputs["bpe"]} if "bpe" in inputs else {})
     scheme = str(inputs.get("scheme", _scheme(inputs["setup"]))).lower()
     axes = {"M_X": inputs["n_axes"], "M_Y": inputs["n_axes"]} if "n_axes" in inputs else {}
     answer = ridgeline.layer_communication(scheme, **(axes | sizes))
