@@ -155,12 +155,16 @@ def test_a_kernel_without_a_rule_is_listed_and_leaves_the_total_unknown() -> Non
     ]
     assert isnan(summary.flops)
     assert summary.counted_flops == 2 * 4 * 4 * 4
+    assert {part.place.part: part.flops for part in summary.parts if not isnan(part.flops)} == {"": 2 * 4 * 4 * 4}
+    assert [part.place.part for part in summary.parts if isnan(part.flops)] == ["layer/attention/scores"]
 
 
-def test_a_rule_counts_a_kernel() -> None:
-    found = entry('  %a = bf16[4] parameter(0)\n  ROOT %k = bf16[4] custom-call(%a), custom_call_target="mine"')
+@pytest.mark.parametrize("known_by", ["tpu_custom_call", "splash"])
+def test_a_rule_counts_a_kernel_by_its_name_or_target(known_by: str) -> None:
+    call = '  ROOT %splash.7 = bf16[4] custom-call(%a), custom_call_target="tpu_custom_call"'
+    found = entry(f"  %a = bf16[4] parameter(0)\n{call}")
 
-    summary = summarise(found, rules={"mine": lambda _, kernel: prod(parse_shape(str(kernel.shape)).dims) * 3.0})
+    summary = summarise(found, rules={known_by: lambda _, kernel: prod(parse_shape(str(kernel.shape)).dims) * 3.0})
 
     assert (summary.flops, summary.uncounted) == (12, ())
 

@@ -25,6 +25,11 @@ SCAN = "while/body/closed_call/checkpoint"
         ("jit(step)/transpose(jvp(head))/logits/bsd,dv->bsv/dot_general", "head/logits", "backward"),
         ("jit(step)/jvp(vmap(layer))/scores/shard_map/pallas_call", "layer/scores", "forward"),
         ("jit(step)/jvp(layer)/moe/cond/branch_1_fun/experts/dot_general", "layer/moe/experts", "forward"),
+        (
+            "jit(f)/jvp(layer/attention/scores)/vmap(static_sparsity_splash)/splash_mha_fwd/splash_mha_fwd/pallas_call",
+            "layer/attention/scores",
+            "forward",
+        ),
         ("jit(step)/optimizer/mul", "optimizer", "optimizer"),
         ("jit(step)/add", "", "optimizer"),
         ("jit(step)/jvp()/add", "", "forward"),

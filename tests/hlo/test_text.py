@@ -56,6 +56,22 @@ def test_brackets_inside_strings_do_not_count() -> None:
     assert attributes == {"custom_call_target": '"a(}\\"{"', "backend_config": '{"a":"]"}'}
 
 
+def test_an_instruction_goes_on_while_its_brackets_are_open() -> None:
+    # As compiled programs with Pallas kernels write it.
+    found = entry(
+        "  %x = f32[] parameter(0)\n"
+        '  %k = f32[] custom-call(%x), custom_call_target="tpu_custom_call", frontend_attributes={kernel_metadata={\n'
+        '"xprof_metadata":"{\\"block_q\\": 512}"\n'
+        '}}, metadata={op_name="jit(f)/layer/attention/scores/pallas_call"}\n'
+        "  ROOT %y = f32[] negate(%k)"
+    )
+
+    kernel, after = (found.entry_computation.instructions[name] for name in ("k", "y"))
+    assert kernel.op_name == "jit(f)/layer/attention/scores/pallas_call"
+    assert "block_q" in kernel.attributes["frontend_attributes"]
+    assert (kernel.line, after.line) == (5, 8)
+
+
 def test_an_attribute_that_nobody_knows_is_kept() -> None:
     found = entry("  ROOT %x = f32[] constant(1), novelty={a={1,2},b}, flag")
 
@@ -119,7 +135,7 @@ def test_a_dtype_that_nobody_knows_has_an_unknown_size() -> None:
             ": line 3",
         ),
         (
-            b"HloModule a\nENTRY %m (x: f32[]) -> f32[] {\n %x = " + b"(" * 9999 + b")" * 9999 + b" tuple()\n}\n",
+            b"HloModule a\nENTRY %m (x: f32[]) -> f32[] {\n %x = " + b"(" * 2000 + b")" * 2000 + b" tuple()\n}\n",
             "brackets nested too deeply",
             ": line 3",
         ),

@@ -52,6 +52,9 @@ _MACHINERY = {
     "main",
 }
 _BRANCH = re.compile(r"branch_\d+_fun")
+_KERNEL = re.compile(r"splash_m[hq]a\w*|\w+_sparsity_splash")
+"""Scopes that the splash attention kernel opens inside its caller's."""
+
 _MODEL_CLASS = re.compile(r"(Transformer|TransformerLinen|TransformerLinenPure|Decoder|NNXDecoder)\w*(\.\w+)?")
 
 _MAXTEXT = (
@@ -152,9 +155,11 @@ def _scopes(segment: str) -> Iterator[str]:
             yield from _scopes(inner)
     elif wrapped is not None and wrapped[1] in _FUNCTIONS:
         return
-    elif (
-        segment
-        and "->" not in segment
-        and not (segment in _MACHINERY or _BRANCH.fullmatch(segment) or _MODEL_CLASS.fullmatch(segment))
-    ):
+    elif not _is_machinery(segment):
         yield segment.partition(".")[0]  # flax writes `module.method` where the method is not the usual one
+
+
+def _is_machinery(segment: str) -> bool:
+    if not segment or segment in _MACHINERY or "->" in segment:
+        return True
+    return any(pattern.fullmatch(segment) for pattern in (_BRANCH, _KERNEL, _MODEL_CLASS))

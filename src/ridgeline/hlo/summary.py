@@ -85,7 +85,7 @@ class PartTotal:
 
     Attributes:
         place: Part and phase.
-        flops: Of its matmuls, and of kernels with a rule; NaN where a loop's trip count is not known.
+        flops: Of its matmuls, and of kernels with a rule; NaN where something is not counted.
         estimated_cycles: Of its operations that have an estimate.
     """
 
@@ -196,11 +196,12 @@ def summarise(
     Args:
         module: The program.
         mesh: Degrees by axis, outermost first, to name the axes of collectives where the text does not.
-        rules: FLOPs of custom calls, by target.
+        rules: FLOPs of custom calls, by kernel name or target.
     """
     graph = call_graph(module)
     trains = any(differentiates(each.op_name) for computation in module.computations.values() for each in computation)
     computed = [*_matmuls(graph, trains=trains), *_kernels(graph, rules or {}, trains=trains)]
+    uncounted = _uncounted(graph, rules or {}, trains=trains)
     estimates = _estimates(graph, trains=trains)
     return HloSummary(
         name=module.name,
@@ -213,8 +214,8 @@ def summarise(
         collectives=_merged(collectives(graph, mesh=mesh), trains=trains),
         host_transfers=host_transfers(graph),
         flops_by_dtype=_by_dtype(computed),
-        uncounted=_uncounted(graph, rules or {}, trains=trains),
-        parts=_parts(computed, estimates),
+        uncounted=uncounted,
+        parts=_parts(computed, uncounted, estimates),
         heaviest=tuple(sorted(estimates, key=_by_cycles)[:MOST_OPERATIONS]),
         estimated_cycles=sum(operation.estimated_cycles for operation in estimates),
         num_without_cycles=sum(_cycles(each) == NO_ESTIMATE_CYCLES for _, each, _ in _issued(graph)),
@@ -246,7 +247,7 @@ def _matmuls(graph: CallGraph, *, trains: bool) -> Iterator[_Computed]:
 def _kernels(graph: CallGraph, rules: Mapping[str, KernelRule], *, trains: bool) -> Iterator[_Computed]:
     """Every custom call that a rule counts."""
     for computation, instruction, count in _custom_calls(graph):
-        if (rule := rules.get(_target(instruction))) is not None:
+        if (rule := _rule(rules, instruction)) is not None:
             place = place_of(graph.scope(computation, instruction), trains=trains)
             yield _Computed(place=place, dtype=KERNELS, flops=count * rule(computation, instruction))
 
@@ -256,9 +257,9 @@ def _uncounted(graph: CallGraph, rules: Mapping[str, KernelRule], *, trains: boo
     found: dict[tuple[str, str, Place], UncountedOperation] = {}
     for computation, instruction, count in _custom_calls(graph):
         target, place = _target(instruction), place_of(graph.scope(computation, instruction), trains=trains)
-        if target in rules:
+        if _rule(rules, instruction) is not None:
             continue
-        key = (target, _NUMBERED.sub("", instruction.name), place)
+        key = (target, kernel_name(instruction), place)
         kin = found.get(key) or UncountedOperation(
             name=instruction.name, target=target, place=place, count=0.0, reason="no rule"
         )
@@ -274,6 +275,23 @@ def _custom_calls(graph: CallGraph) -> Iterator[tuple[Computation, Instruction, 
         for instruction in computation
         if (target := _target(instruction)) and target not in DATA_MOVERS
     )
+
+
+def kernel_name(instruction: Instruction) -> str:
+    """The name that a Pallas kernel was given: HLO numbers it.
+
+    >>> from ridgeline.hlo.shape import parse_shape
+    >>> from ridgeline.hlo.module import Instruction
+    >>> kernel_name(
+    ...     Instruction(name="splash_mha_fwd_residuals.12", shape=parse_shape("f32[]"), opcode="custom-call")
+    ... )
+    'splash_mha_fwd_residuals'
+    """
+    return _NUMBERED.sub("", instruction.name)
+
+
+def _rule(rules: Mapping[str, KernelRule], instruction: Instruction) -> KernelRule | None:
+    return rules.get(kernel_name(instruction)) or rules.get(_target(instruction))
 
 
 def _target(instruction: Instruction) -> str:
@@ -327,11 +345,15 @@ def _by_dtype(computed: Iterable[_Computed]) -> dict[str, float]:
     return dict(totals)
 
 
-def _parts(computed: Iterable[_Computed], estimates: Iterable[Operation]) -> tuple[PartTotal, ...]:
+def _parts(
+    computed: Iterable[_Computed], uncounted: Iterable[UncountedOperation], estimates: Iterable[Operation]
+) -> tuple[PartTotal, ...]:
     flops: defaultdict[Place, float] = defaultdict(float)
     cycles: defaultdict[Place, float] = defaultdict(float)
     for each in computed:
         flops[each.place] += each.flops
+    for operation in uncounted:
+        flops[operation.place] = nan
     for operation in estimates:
         cycles[operation.place] += operation.estimated_cycles
     places = dict.fromkeys([*flops, *cycles])

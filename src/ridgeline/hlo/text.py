@@ -1,7 +1,8 @@
 """From HLO text to a module: the one place where that text is read.
 
-The text is read line by line: a line is an instruction, or opens or closes a computation. Attributes that nobody
-knows are kept; a text that is cut short, or is no HLO, is refused with the line where that shows.
+The text is read line by line: a line opens or closes a computation, or is an instruction, which goes on over more lines
+while its brackets are open (the metadata of Pallas kernels does). Attributes that nobody knows are kept; a text that is
+cut short, or is no HLO, is refused with the line where that shows.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _OPENING = re.compile(r"(ENTRY\s+)?%?([^\s({]+)\s.*\{\s*")
 _INSTRUCTION = re.compile(r"\s*(ROOT\s+)?%?([^\s=]+)\s+=\s+")
 _OPCODE = re.compile(r"\s*([a-z][\w-]*)\(")
 _ATTRIBUTE = re.compile(r"\s*([\w-]+)=")
-_THREAD = re.compile(r'execution_thread="([^"]*)"')
+_END = re.compile(r'\}\s*(?:,\s*execution_thread="([^"]*)")?\s*')
 _OPERAND = re.compile(r"%([^\s,(){}]+)")
 _BARE_OPERAND = re.compile(r"([^\s,{}()\[\]]+)\s*\Z")
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[()\[\]{},]')
@@ -132,30 +133,54 @@ def _computation(name: str, numbered: Iterator[tuple[int, str]], *, begins: int,
     """The instructions up to the closing brace."""
     instructions: dict[str, Instruction] = {}
     root, last = "", begins
-    for number, line in numbered:
+    for number, text in _statements(numbered):
         last = number
-        if line.startswith("}"):
+        if ends := _END.fullmatch(text):
             if not instructions:
-                raise _malformed("a computation without instructions", where, number, line)
-            thread = _THREAD.search(line)
+                raise _malformed("a computation without instructions", where, number, text)
             return Computation(
                 name=name,
                 instructions=instructions,
                 root=root or next(reversed(instructions)),
-                thread=thread[1] if thread else MAIN_THREAD,
+                thread=ends[1] or MAIN_THREAD,
                 line=begins,
             )
-        if not line.strip():
-            continue
         try:
-            instruction, is_root = _instruction(line, number)
+            instruction, is_root = _instruction(text, number)
         except ValueError as error:
-            raise _malformed(str(error), where, number, line) from error
+            raise _malformed(str(error), where, number, text) from error
         except RecursionError as error:
-            raise _malformed("brackets nested too deeply", where, number, line) from error
+            raise _malformed("brackets nested too deeply", where, number, text) from error
         instructions[instruction.name] = instruction
         root = instruction.name if is_root else root
     raise _malformed(f"the text ends inside computation {name}", where, last, name)
+
+
+def _statements(numbered: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Instructions and closing braces, each with its line; brackets left open carry an instruction on to more lines."""
+    begins, lines, depth = 0, list[str](), 0
+    for number, line in numbered:
+        if lines and (_INSTRUCTION.match(line) or _END.fullmatch(line)):  # cut short: what came is no instruction
+            yield begins, "".join(lines)
+            lines, depth = [], 0
+        if not lines:
+            begins = number
+        lines.append(line)
+        depth += _depth(line)
+        if depth <= 0 or _END.fullmatch(line):
+            text, lines, depth = "".join(lines), [], 0
+            if text.strip():
+                yield begins, text
+    if lines:
+        yield begins, "".join(lines)
+
+
+def _depth(line: str) -> int:
+    """Brackets that a line opens and does not close; those in strings do not count."""
+    if all(line.count(opening) == line.count(closing) for opening, closing in ("{}", "()", "[]")):
+        return 0  # nearly every line; counting is quicker than reading
+    found = _TOKEN.findall(line)
+    return sum(each in "([{" for each in found) - sum(each in ")]}" for each in found)
 
 
 def _instruction(line: str, number: int) -> tuple[Instruction, bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isnan
+from math import inf, isnan
 from typing import TYPE_CHECKING
 
 from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report, Table
@@ -75,6 +75,7 @@ def compile_json(summary: HloSummary) -> dict[str, Json]:
             {"name": loop.name, "trip_count": jsonable(loop.trip_count), "line": loop.line} for loop in summary.loops
         ],
         "notes": list(_unknowns(summary)),
+        "derivations": [],
     }
 
 
@@ -254,7 +255,8 @@ def _host_transfers(found: Sequence[HostTransfer]) -> Table:
 
 
 def _parts(parts: Sequence[PartTotal]) -> Table:
-    flops, cycles = sum(part.flops for part in parts), sum(part.estimated_cycles for part in parts)
+    flops = sum(part.flops for part in parts if not isnan(part.flops))
+    cycles = sum(part.estimated_cycles for part in parts if not isnan(part.estimated_cycles))
     rows = tuple(
         (
             Cell(text=part.place.part or "(no scope)"),
@@ -264,7 +266,7 @@ def _parts(parts: Sequence[PartTotal]) -> Table:
             _cell(part.estimated_cycles, format_count(part.estimated_cycles)),
             _share(part.estimated_cycles, cycles),
         )
-        for part in sorted(parts, key=lambda part: (-part.estimated_cycles, -part.flops))[:_MOST_ROWS]
+        for part in sorted(parts, key=_weight, reverse=True)[:_MOST_ROWS]
     )
     return Table(
         title="parts",
@@ -273,6 +275,12 @@ def _parts(parts: Sequence[PartTotal]) -> Table:
         right=frozenset({2, 3, 4, 5}),
         note=_rest(len(parts)),
     )
+
+
+def _weight(part: PartTotal) -> tuple[float, float]:
+    """What is unknown may be any amount, and comes first."""
+    cycles, flops = part.estimated_cycles, part.flops
+    return inf if isnan(cycles) else cycles, inf if isnan(flops) else flops
 
 
 def _heaviest(operations: Sequence[Operation]) -> Table:
@@ -332,7 +340,7 @@ def _cell(value: float, text: str) -> Cell:
 
 
 def _share(value: float, total: float) -> Cell:
-    return Cell(text=format_fraction(value / total), tone="dim") if total and not isnan(total) else _ABSENT
+    return Cell(text=format_fraction(value / total), tone="dim") if total and not isnan(value) else _ABSENT
 
 
 def _rest(count: int) -> str:
