@@ -230,6 +230,16 @@ def question(text: str, **arguments: object) -> MatmulQuestion:
             ),
         ),
         (
+            {"mesh": "X=1,Y=1,Z=1,V=1,W=1"},
+            refusal(
+                "too many mesh axes",
+                where="--mesh",
+                value="X, Y, Z, V, W",
+                expected="at most 4",
+                fix="join axes that are used alike into one",
+            ),
+        ),
+        (
             {"peak": 0},
             refusal(
                 "a rate of zero",

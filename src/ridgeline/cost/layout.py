@@ -10,7 +10,7 @@ from math import isnan, prod
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.explain import Derivation, derive
-from ridgeline.job.sharding import Axes, ShardedArray, joined, ways
+from ridgeline.job.sharding import Axes, ShardedArray, ways
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,9 +133,3 @@ def uneven_dim(array: ShardedArray, *, sizes: Mapping[str, float], mesh: Mapping
         if sizes[dim] % ways(axes, mesh) > 0:
             return dim
     return None
-
-
-def spread(axes: Axes, mesh: Mapping[str, float]) -> str:
-    """Axes with their sizes, in words: `XY (4 × 8 = 32)`."""
-    sizes = " × ".join(f"{mesh[axis]:g}" for axis in axes)
-    return f"{joined(axes)} ({sizes}{f' = {ways(axes, mesh):g}' if len(axes) > 1 else ''})"

@@ -101,7 +101,7 @@ def strategies(product: Product, *, fits: Callable[[ShardedArray], bool] = lambd
     choices = combinations(*(splittable(product, axis) for axis in used))
     every = [strategy(product, dict(zip(used, dims, strict=True))) for dims in choices]
     legal = [way for way in every if way is not None and all(fits(array) for array in _arrays(way))]
-    asked = [way for way in legal if not any(_is_worse(way, other) for other in legal if other is not way)]
+    asked = _unbeaten(legal)
     scattered = [relaxed for way in asked if (relaxed := _scattered(way, fits)) is not None]
     return (*asked, *scattered)
 
@@ -189,14 +189,19 @@ def _arrays(way: Strategy) -> Iterator[ShardedArray]:
         yield step.after
 
 
-def _is_worse(way: Strategy, other: Strategy) -> bool:
-    """Whether a way communicates all that another does and more, or as much to split the work less."""
-    mine, theirs = _moved(way), _moved(other)
-    return theirs <= mine and set(other.split) >= set(way.split) and (theirs, other.split) != (mine, way.split)
+def _unbeaten(ways: Sequence[Strategy]) -> list[Strategy]:
+    """Those that do not communicate all that another does and more, or as much to split the work less."""
+    asks = [(_moved(way), frozenset(way.split)) for way in ways]
+
+    def is_beaten(moved: frozenset[tuple[str, str, str]], split: frozenset[str]) -> bool:
+        return any(less <= moved and more >= split and (less, more) != (moved, split) for less, more in asks)
+
+    return [way for way, ask in zip(ways, asks, strict=True) if not is_beaten(*ask)]
 
 
-def _moved(way: Strategy) -> set[tuple[str, str, str]]:
-    return {(step.kind, step.before.name, axis) for step in way.collectives for axis in step.axes}
+def _moved(way: Strategy) -> frozenset[tuple[str, str, str]]:
+    """Kind, array and axis of everything that is communicated."""
+    return frozenset((step.kind, step.before.name, axis) for step in way.collectives for axis in step.axes)
 
 
 def _scattered(way: Strategy, fits: Callable[[ShardedArray], bool]) -> Strategy | None:

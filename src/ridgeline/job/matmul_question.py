@@ -34,6 +34,9 @@ Pairs: TypeAlias = str | Mapping[str, int | None] | None
 
 TorusWiring: TypeAlias = Literal["ring", "line"]
 
+_MOST_AXES = 4
+"""Strategies grow as a power of the number of mesh axes."""
+
 WIRINGS: tuple[TorusWiring, ...] = get_args(TorusWiring)
 
 
@@ -143,6 +146,7 @@ def read_matmul(notation: str, arguments: MatmulArguments, *, written: Callable[
     arrays = _freed(arrays) if mesh is not None and prod(mesh.values()) > 1 else arrays
     sizes = _sizes(arguments.get("sizes"), arrays, must=hardware is not None, where=written("sizes"))
     known_mesh = dict.fromkeys(_axes_used(arrays), nan) if mesh is None else mesh
+    _check_few(known_mesh, where=written("mesh" if mesh is not None else "notation"))
     for array in arrays_of(arrays):
         _check_even(array, sizes, known_mesh, where=written("sizes"))
     dtypes = _dtypes(arguments.get("dtype"), arrays, where=written("dtype"))
@@ -217,6 +221,17 @@ def _sizes(sizes: Pairs, question: Question, *, must: bool, where: str) -> dict[
             fix=f"add {','.join(f'{dim}=…' for dim in missing)}",
         )
     return {dim: known[dim] for dim in dims}
+
+
+def _check_few(mesh: Mapping[str, float], *, where: str) -> None:
+    if len(mesh) > _MOST_AXES:
+        raise InputError(
+            "too many mesh axes",
+            where=where,
+            value=", ".join(mesh),
+            expected=f"at most {_MOST_AXES}",
+            fix="join axes that are used alike into one",
+        )
 
 
 def _check_even(array: ShardedArray, sizes: Mapping[str, float], mesh: Mapping[str, float], *, where: str) -> None:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _LAYOUTS = 6
 """How many layouts of a search are told."""
 
+_EXPLAINED = 6
+"""How many strategies are explained: the textbook's, and the fastest of the others."""
+
 
 def answer_matmul(question: MatmulQuestion) -> MatmulAnswer:
     """How the arrays lie, and what is to be done with them.
@@ -88,7 +91,8 @@ def _answer_product(question: MatmulQuestion, product: Product, machine: MeshMac
         rules=tuple(gather_rules(product, exact, sizes)),
         search=search,
     )
-    explained = (each for cost in costs[: len(asked)] for each in explain_strategy(cost, exact, sizes))
+    fastest = sorted(costs[: len(asked)], key=lambda cost: (cost.number > 1, cost.time_s))[:_EXPLAINED]
+    explained = (each for cost in fastest for each in explain_strategy(cost, exact, sizes))
     ruled = (each for rules in answer.rules for each in rules.derivations)
     arrays = (product.left, product.right, answer.best.strategy.output)
     return replace(_answer(question, machine, arrays, (*explained, *ruled)), product=answer)
