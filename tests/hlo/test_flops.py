@@ -45,6 +45,20 @@ def test_an_outer_product_counts_one_multiply_and_add_an_element() -> None:
     assert _flops("f32[4,5] dot(%x0, %x1)", "f32[4]", "f32[5]") == 2 * 4 * 5
 
 
+@pytest.mark.parametrize("target", ["__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"])
+def test_a_call_of_cublas_is_a_matmul(target: str) -> None:
+    config = '{"gemm_backend_config":{"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],'
+    config += '"rhs_contracting_dimensions":["0"]}}}'
+    found = entry(
+        "  %a = bf16[8,3] parameter(0)\n  %b = bf16[3,5] parameter(1)\n  ROOT %c = (bf16[8,5], s8[4096]) "
+        f'custom-call(%a, %b), custom_call_target="{target}", backend_config={config}'
+    )
+
+    summary = summarise(found)
+
+    assert (summary.flops, summary.flops_by_dtype, summary.uncounted) == (240, {"bf16": 2 * 8 * 5 * 3}, ())
+
+
 def test_a_matmul_as_convolution_counts_its_input_features() -> None:
     assert _flops("bf16[8,5] convolution(%x0, %x1), dim_labels=fb_oi->bf", "bf16[3,8]", "bf16[5,3]") == 2 * 8 * 5 * 3
 

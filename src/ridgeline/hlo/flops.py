@@ -1,4 +1,6 @@
-"""FLOPs of matmuls, as a program states them: `dot`, and the `convolution` into which XLA turns dots on TPU.
+"""FLOPs of matmuls, as a program states them: `dot`, and what XLA turns dots into.
+
+That is a `convolution` on TPU, and a call of cuBLAS on NVIDIA's GPUs.
 
 A multiply and an add are two. The dtype is that of the operands as written; what the matrix unit then does with
 them the text does not say (a chip without fp8 keeps fp8 operands in its HLO).
@@ -10,15 +12,16 @@ import re
 from math import gcd, nan, prod
 from typing import TYPE_CHECKING
 
-from ridgeline.hlo.shape import ArrayShape
+from ridgeline.hlo.shape import ArrayShape, arrays
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ridgeline.hlo.module import Computation, Instruction
 
-MATMULS = {"dot", "convolution"}
-
+_MATMULS = {"dot", "convolution"}
+_CUBLAS = re.compile(r'"__cublas\$(gemm|lt\$matmul(\$f8)?)"')
+_CONTRACTED = re.compile(r'"lhs_contracting_dimensions":\[([\d",\s]*)\]')
 _LARGEST_KERNEL = 1 << 20
 """Positions; a larger one is no matmul's batch."""
 
@@ -26,12 +29,22 @@ _FIELD = re.compile(r"(\w+)=([^\s{}]+)")
 _LABELS = re.compile(r"(\w+)_(\w+)->(\w+)")
 
 
+def is_matmul(instruction: Instruction) -> bool:
+    """Whether an instruction is a matmul that can be counted here."""
+    if instruction.opcode == "custom-call":
+        return _CUBLAS.fullmatch(instruction.attributes.get("custom_call_target", "")) is not None
+    return instruction.opcode in _MATMULS
+
+
 def matmul_flops(computation: Computation, instruction: Instruction) -> float:
-    """FLOPs of one execution of a `dot` or `convolution`; NaN where the text lacks what they follow from."""
+    """FLOPs of one execution of a matmul; NaN where the text lacks what they follow from."""
     left, right = (_array(computation, instruction, index) for index in (0, 1))
-    output = instruction.shape
-    if left is None or right is None or not isinstance(output, ArrayShape):
+    output = next(arrays(instruction.shape), None)  # cuBLAS returns its workspace as well
+    if left is None or right is None or output is None:
         return nan
+    if instruction.opcode == "custom-call":
+        contracted = _CONTRACTED.search(instruction.backend_config)
+        return dot_flops(left, output, contracted=_ints(contracted[1].replace('"', ""))) if contracted else nan
     if instruction.opcode == "dot":
         return dot_flops(left, output, contracted=_ints(instruction.attributes.get("lhs_contracting_dims", "")))
     return convolution_flops(left, right, output, attributes=instruction.attributes)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ridgeline.hlo.calls import call_graph
 from ridgeline.hlo.collectives import collectives, host_transfers
-from ridgeline.hlo.flops import MATMULS, matmul_dtype, matmul_flops
+from ridgeline.hlo.flops import is_matmul, matmul_dtype, matmul_flops
 from ridgeline.hlo.memory import entry_memory, largest_buffers
 from ridgeline.hlo.module import MAIN_THREAD
 from ridgeline.hlo.parts import Place, differentiates, place_of
@@ -86,7 +86,7 @@ class PartTotal:
     Attributes:
         place: Part and phase.
         flops: Of its matmuls, and of kernels with a rule; NaN where something is not counted.
-        estimated_cycles: Of its operations that have an estimate.
+        estimated_cycles: Of its operations that have an estimate; NaN where none has.
     """
 
     place: Place
@@ -150,7 +150,7 @@ class HloSummary:
         uncounted: What is not in those.
         parts: By part and phase, in the order of the text.
         heaviest: Operations by estimated cycles, most first.
-        estimated_cycles: Sum over the operations that have an estimate.
+        estimated_cycles: Sum over the operations that have an estimate; NaN where none has.
         num_without_cycles: Operations for which the compiler says that it has no estimate.
         loops: Every loop.
     """
@@ -217,7 +217,7 @@ def summarise(
         uncounted=uncounted,
         parts=_parts(computed, uncounted, estimates),
         heaviest=tuple(sorted(estimates, key=_by_cycles)[:MOST_OPERATIONS]),
-        estimated_cycles=sum(operation.estimated_cycles for operation in estimates),
+        estimated_cycles=sum(operation.estimated_cycles for operation in estimates) if estimates else nan,
         num_without_cycles=sum(_cycles(each) == NO_ESTIMATE_CYCLES for _, each, _ in _issued(graph)),
         loops=graph.loops,
     )
@@ -236,7 +236,7 @@ def _matmuls(graph: CallGraph, *, trains: bool) -> Iterator[_Computed]:
     """Every matmul that runs."""
     for computation, count in graph.reached():
         for instruction in computation:
-            if instruction.opcode in MATMULS:
+            if is_matmul(instruction):
                 yield _Computed(
                     place=place_of(graph.scope(computation, instruction), trains=trains),
                     dtype=matmul_dtype(computation, instruction),
@@ -273,7 +273,7 @@ def _custom_calls(graph: CallGraph) -> Iterator[tuple[Computation, Instruction, 
         (computation, instruction, count)
         for computation, count in graph.reached()
         for instruction in computation
-        if (target := _target(instruction)) and target not in DATA_MOVERS
+        if (target := _target(instruction)) and target not in DATA_MOVERS and not is_matmul(instruction)
     )
 
 
@@ -358,7 +358,7 @@ def _parts(
         cycles[operation.place] += operation.estimated_cycles
     places = dict.fromkeys([*flops, *cycles])
     return tuple(
-        PartTotal(place=place, flops=flops.get(place, 0.0), estimated_cycles=cycles.get(place, 0.0)) for place in places
+        PartTotal(place=place, flops=flops.get(place, 0.0), estimated_cycles=cycles.get(place, nan)) for place in places
     )
 
 

@@ -178,6 +178,8 @@ def _unknowns(summary: HloSummary) -> Iterator[str]:
     if summary.num_without_cycles:
         operations = format_things(summary.num_without_cycles, "operation")
         yield f"{operations}: the compiler has no estimate of cycles; not in any total."
+    if not summary.heaviest:
+        yield "The text has no estimates of cycles."
     if not summary.is_scheduled:
         yield "The text is not scheduled: the order of operations, and what is asynchronous, may still change."
 
@@ -200,7 +202,7 @@ def _totals(summary: HloSummary) -> Facts:
     ]
     if not memory.host_arguments_bytes + memory.host_outputs_bytes:
         rows.pop(4)
-    if not summary.estimated_cycles:
+    if isnan(summary.estimated_cycles) and not summary.heaviest:
         rows.pop()
     return Facts(title="one device, one run of the program", rows=tuple(rows))
 
@@ -263,7 +265,7 @@ def _parts(parts: Sequence[PartTotal]) -> Table:
             Cell(text=part.place.phase or "–"),
             _cell(part.flops, format_flops(part.flops)),
             _share(part.flops, flops),
-            _cell(part.estimated_cycles, format_count(part.estimated_cycles)),
+            _ABSENT if isnan(part.estimated_cycles) else _number(part.estimated_cycles),
             _share(part.estimated_cycles, cycles),
         )
         for part in sorted(parts, key=_weight, reverse=True)[:_MOST_ROWS]
@@ -278,9 +280,9 @@ def _parts(parts: Sequence[PartTotal]) -> Table:
 
 
 def _weight(part: PartTotal) -> tuple[float, float]:
-    """What is unknown may be any amount, and comes first."""
+    """Most cycles first, then most FLOPs; FLOPs that are unknown may be any number."""
     cycles, flops = part.estimated_cycles, part.flops
-    return inf if isnan(cycles) else cycles, inf if isnan(flops) else flops
+    return 0.0 if isnan(cycles) else cycles, inf if isnan(flops) else flops
 
 
 def _heaviest(operations: Sequence[Operation]) -> Table:
