@@ -40,13 +40,15 @@ def trip_count(module: HloModule, calls: Mapping[str, Sequence[Call]], call: Cal
     if len(conditions) != 1 or len(bodies) != 1:
         return nan
     condition, body = module.computations[conditions[0]], module.computations[bodies[0]]
-    test = values.comparison(condition)
-    if test is None:
+    try:
+        test = values.comparison(condition)
+        if test is None:
+            return nan
+        index, direction, limit = test
+        first = values.element(call.caller, loop.operand_name(0), index)
+        return _times_round(first, values.step(body, index), limit, direction)
+    except RecursionError:  # no compiler nests fusions so deep
         return nan
-    index, direction, limit = test
-    first = values.element(call.caller, loop.operand_name(0), index)
-    step = values.step(body, index)
-    return _times_round(first, step, limit, direction)
 
 
 def _times_round(first: float, step: float, limit: float, direction: str) -> float:
