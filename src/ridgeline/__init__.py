@@ -182,7 +182,9 @@ def matmul(notation: str, **arguments: Unpack[MatmulArguments]) -> MatmulAnswer:
     from ridgeline.job.matmul_question import read_matmul
     from ridgeline.search.matmul import answer_matmul
 
-    return answer_matmul(read_matmul(notation, arguments, written=lambda name: name))
+    return answer_matmul(
+        read_matmul(notation, arguments, written=lambda name: name if name == "notation" else f"{name}=")
+    )
 
 
 def matmul_program(answer: MatmulAnswer, *, strategy: int | None = None, where: str = "strategy") -> str:

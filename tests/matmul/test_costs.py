@@ -197,7 +197,7 @@ def test_a_mesh_that_does_not_match_the_slice_is_refused(arguments: dict[str, st
     with pytest.raises(ridgeline.InputError) as refused:
         ridgeline.matmul("A[I_X,J]", sizes="I=96,J=4", **arguments)
 
-    assert (refused.value.what, refused.value.where) == (what, "mesh")
+    assert (refused.value.what, refused.value.where) == (what, "mesh=")
 
 
 def test_every_known_number_shows_its_formula() -> None:
@@ -225,3 +225,44 @@ def test_faster_wires_never_make_a_strategy_slower(notation: str, factor: float)
     for before, after in zip(slow.strategies, fast.strategies, strict=True):
         assert after.time_s <= before.time_s
         assert before.time_s <= before.summed_s
+
+
+@pytest.mark.parametrize(
+    ("on", "mesh", "axis"),
+    [
+        ("v5e:4x4", "X=4,Y=4", "x"),
+        ("v5p:4x4x8", "X=4,Y=8,Z=4", "x"),
+        ("tpu7x:4x4x4", "X=8,Y=16", "core,x"),
+        ("h100:64", "X=8,Y=8", "nvlink"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("notation", "kind"),
+    [
+        ("A[I_X,J] -> A[I,J]", "all_gather"),
+        ("A[I,J]{U_X} -> A[I,J]", "all_reduce"),
+        ("A[I,J]{U_X} -> A[I_X,J]", "reduce_scatter"),
+    ],
+)
+def test_a_step_takes_as_long_as_the_collective_asked_by_itself(
+    on: str, mesh: str, axis: str, notation: str, kind: str
+) -> None:
+    sizes = {"I": 4096, "J": 8192}
+
+    (step,) = ridgeline.matmul(notation, sizes=sizes, mesh=mesh, on=on).steps
+
+    assert step.step.kind == kind
+    assert step.time_s == pytest.approx(ridgeline.collective(kind, bytes=2 * 4096 * 8192, axis=axis, on=on).time_s)
+
+
+def test_the_figures_may_be_those_of_the_book() -> None:
+    product = asked(GATHER_OR_REDUCE, sizes="B=4096,D=8192,F=32768", mesh="X=4", on="v5p:4x4x4", figures="scaling-book")
+
+    assert product.rules[0].gather_from.value == pytest.approx(2550)
+
+
+def test_an_argument_that_means_nothing_here_is_refused() -> None:
+    with pytest.raises(ridgeline.InputError) as refused:
+        ridgeline.matmul("A[I_X,J]", size={"I": 4})
+
+    assert (refused.value.what, refused.value.where) == ("matmul has no size=", "size=")

@@ -21,6 +21,7 @@ def matmul(
     on: Annotated[
         _Text, typer.Option(metavar="SLICE", help="v5p:4x4x8; the axis written first chooses its wires first.")
     ] = None,
+    figures: Annotated[_Text, typer.Option(metavar="catalog|scaling-book", help="Whose figures of the chip.")] = None,
     dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of all arrays: bf16; or of some: W=int8.")] = None,
     compute_dtype: Annotated[
         _Text, typer.Option(metavar="DTYPE", help="Whose matmul rate counts; the widest operand's if not said.")
@@ -67,6 +68,7 @@ def matmul(
         sizes=sizes,
         mesh=mesh,
         on=on,
+        figures=figures,
         dtype=dtype,
         compute_dtype=compute_dtype,
         memory=memory,

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf, isnan, nan, prod
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, TypeAlias, TypedDict
 
 from ridgeline.errors import InputError, nearest
+from ridgeline.hardware.scaling_book import slice_of_the_book
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.mesh import parse_pairs
 from ridgeline.job.notation import read_mesh, read_notation, read_sizes
 from ridgeline.job.rates_reading import BYTES_OF_ELEMENT, read_dtype
 from ridgeline.job.said import Said
 from ridgeline.job.sharding import Product, Question, Resharding, ShardedArray, joined, ways
+from ridgeline.job.transfer_reading import FIGURES, WIRINGS
 from ridgeline.units import (
     format_count,
     format_fraction,
@@ -28,16 +30,13 @@ if TYPE_CHECKING:
 
     from ridgeline.hardware.slice import Slice
     from ridgeline.job.said import Value
+    from ridgeline.job.transfer import TorusWiring
 
 Pairs: TypeAlias = str | Mapping[str, int | None] | None
 """`X=4,Y=8`, or a mapping, in which None leaves a size open."""
 
-TorusWiring: TypeAlias = Literal["ring", "line"]
-
 _MOST_AXES = 4
 """Strategies grow as a power of the number of mesh axes."""
-
-WIRINGS: tuple[TorusWiring, ...] = get_args(TorusWiring)
 
 
 class MatmulArguments(TypedDict, total=False):
@@ -47,6 +46,7 @@ class MatmulArguments(TypedDict, total=False):
         sizes: Elements along each dimension.
         mesh: Devices along each mesh axis, outermost first; the axes of the slice, X, Y and Z, if it is not said.
         on: The slice that the mesh lies on.
+        figures: Whose: `catalog`, or `scaling-book` for those that the book uses.
         dtype: Of all arrays, or by array: a name, or the bytes of an element.
         compute_dtype: Whose matmul rate counts; that of the widest operand if it is not said.
         memory: What the arrays may take of a device, for a search.
@@ -61,6 +61,7 @@ class MatmulArguments(TypedDict, total=False):
     sizes: Pairs
     mesh: Pairs
     on: str | None
+    figures: str | None
     dtype: str | float | Mapping[str, str | float] | None
     compute_dtype: str | None
     memory: str | float | None
@@ -140,7 +141,9 @@ def read_matmul(notation: str, arguments: MatmulArguments, *, written: Callable[
     Raises:
         InputError: Something is malformed, unknown, missing, or does not fit something else.
     """
-    hardware = None if (on := arguments.get("on")) is None else parse_slice(on, where=written("on"))
+    said = Said(arguments={name: _value(value) for name, value in arguments.items()}, written=written)
+    said.refuse_unless(MatmulArguments.__annotations__, question="matmul")
+    hardware = _slice(said)
     mesh = _mesh(arguments.get("mesh"), hardware, where=written("mesh"))
     arrays = read_notation(notation, mesh=mesh, where=written("notation"))
     arrays = _freed(arrays) if mesh is not None and prod(mesh.values()) > 1 else arrays
@@ -150,7 +153,6 @@ def read_matmul(notation: str, arguments: MatmulArguments, *, written: Callable[
     for array in arrays_of(arrays):
         _check_even(array, sizes, known_mesh, where=written("sizes"))
     dtypes = _dtypes(arguments.get("dtype"), arrays, where=written("dtype"))
-    said = Said(arguments=_scalars(arguments), written=written)
     return MatmulQuestion(
         arrays=arrays,
         sizes=sizes,
@@ -162,6 +164,20 @@ def read_matmul(notation: str, arguments: MatmulArguments, *, written: Callable[
         memory_bytes=said.number("memory", parse_bytes) or inf,
         where=written("mesh"),
     )
+
+
+def _value(value: object) -> Value:
+    """What was said, as text if it is a mapping."""
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def _slice(said: Said) -> Slice | None:
+    """The slice that was named, with the figures of whom was said."""
+    if not said.has("on"):
+        return None
+    hardware = parse_slice(str(said.arguments["on"]), where=said.written("on"))
+    by_the_book = said.choice("figures", FIGURES, "catalog") == "scaling-book"
+    return slice_of_the_book(hardware, where=said.written("on")) if by_the_book else hardware
 
 
 def arrays_of(question: Question) -> tuple[ShardedArray, ...]:
@@ -274,18 +290,6 @@ def _compute_dtype(dtype: str | None, question: Question, dtypes: Mapping[str, s
         return read_dtype(dtype, where=where)
     operands = [dtypes[array.name] for array in arrays_of(question)[:2]]
     return max(operands, key=lambda name: BYTES_OF_ELEMENT.get(name) or float(name))
-
-
-def _scalars(arguments: MatmulArguments) -> dict[str, Value]:
-    return {
-        "memory": arguments.get("memory"),
-        "peak": arguments.get("peak"),
-        "hbm_bandwidth": arguments.get("hbm_bandwidth"),
-        "link_bandwidth": arguments.get("link_bandwidth"),
-        "axis_bandwidth": arguments.get("axis_bandwidth"),
-        "hop": arguments.get("hop"),
-        "wiring": arguments.get("wiring"),
-    }
 
 
 def _rates(said: Said) -> StatedRates:
