@@ -7,6 +7,8 @@ import pytest
 from ridgeline.errors import InputError
 from ridgeline.job.origin import Setting
 from ridgeline.job.reading import read_job
+from ridgeline.model.operations import Attention
+from ridgeline.program.attention import splash_flops
 from ridgeline.program.request import TrainingProgram, training_program
 from tests.messages import refusal
 
@@ -86,3 +88,15 @@ def test_what_is_left_to_choose_is_asked_for() -> None:
 
     with pytest.raises(InputError, match="the batch is not given"):
         training_program(job)
+
+
+def test_a_splash_kernel_computes_the_tiles_that_a_causal_mask_touches() -> None:
+    program = program_of("llama3.1-8b", "fsdp=4,tp=4", plan__attention={"block_q": 1024, "block_kv": 512})
+    scores = next(each for each in program.layer.blocks[0].operations if isinstance(each, Attention))
+
+    flops = splash_flops(program, scores)
+
+    # Of 4 x 8 tiles those up to the diagonal: 2 + 4 + 6 + 8. A device has 4 sequences and 8 heads of 128.
+    product = 2 * 4 * 8 * 20 * 1024 * 512 * 128
+    assert flops["splash_mha_fwd_residuals"] == 2 * product
+    assert flops["splash_mha_dkv_no_residuals"] == 5 * product

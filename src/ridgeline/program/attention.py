@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from jax import Array
     from jax.sharding import Mesh
@@ -89,6 +89,33 @@ def chosen_kernel(program: TrainingProgram, operation: Attention, *, is_tpu: boo
     return "splash"
 
 
+def splash_tiles(program: TrainingProgram) -> tuple[int, int]:
+    """Queries and keys of one tile of the splash kernel."""
+    q_tile, kv_tile = (
+        tile or gcd(program.seq_len, _TILE) for tile in (program.attention.block_q, program.attention.block_kv)
+    )
+    return q_tile, kv_tile
+
+
+def splash_flops(program: TrainingProgram, operation: Attention) -> Mapping[str, float]:
+    """Matmul FLOPs of one run of each splash kernel on one device, by the kernel's name.
+
+    A tile is computed whole as soon as a query of it sees a key of it. Forward has 2 products, q·kᵀ and p·v; the fused
+    backward kernel 5: q·kᵀ again, and those of the gradients of p, q, k and v.
+    """
+    q_tile, kv_tile = splash_tiles(program)
+    visited = sum(-(-last // kv_tile) for last in range(q_tile, program.seq_len + 1, q_tile)) * q_tile * kv_tile
+    layout = program.layout
+    sequences = program.global_batch / program.micro_steps / prod(layout.degrees[axis] for axis in layout.batch)
+    heads = operation.num_heads / prod(layout.degrees[axis] for axis in layout.tensor)
+    product_flops = 2 * sequences * heads * visited * operation.qk_head_dim
+    return {
+        "splash_mha_fwd_no_residuals": 2 * product_flops,
+        "splash_mha_fwd_residuals": 2 * product_flops,
+        "splash_mha_dkv_no_residuals": 5 * product_flops,
+    }
+
+
 def _dot_product(query: Array, key: Array, value: Array) -> Array:
     """All scores at once, in f32: [B, K, N/K, S, S]."""
     import jax
@@ -112,8 +139,7 @@ def _splash(
     from jax.sharding import PartitionSpec
 
     layout, seq_len = program.layout, program.seq_len
-    asked = program.attention.block_q, program.attention.block_kv
-    q_tile, kv_tile = (tile or gcd(seq_len, _TILE) for tile in asked)
+    q_tile, kv_tile = splash_tiles(program)
     tiles = splash_attention_kernel.BlockSizes(
         block_q=q_tile,
         block_kv=kv_tile,
