@@ -1,6 +1,7 @@
 """Ridgeline: how a Transformer will train or serve, before the chips are rented.
 
-The verbs of the command line are functions here with the same arguments; `model` is called `describe_model`::
+The verbs of the command line are functions here with the same arguments; `model` is called `describe_model`, and
+`compile` is called `compile_job`::
 
     import ridgeline
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Unpack
 
+    from ridgeline.compiler.compilation import CompilerName
+    from ridgeline.compiler.process import Limits
     from ridgeline.cost.chip_value import rank_chips
     from ridgeline.cost.collective_answer import CollectiveAnswer, CollectiveKind
     from ridgeline.cost.deduce import Deduced
@@ -59,6 +62,7 @@ if TYPE_CHECKING:
     from ridgeline.report.model import ModelAnswer
     from ridgeline.search.answer import TrainAnswer
     from ridgeline.search.matmul_answer import MatmulAnswer
+    from ridgeline.study.compile_job import CompileAnswer
     from ridgeline.units import duration_in
 
 __version__ = "0.1.0"
@@ -74,6 +78,7 @@ __all__ = [
     "check_layout",
     "chips",
     "collective",
+    "compile_job",
     "critical_batch",
     "describe_model",
     "dtype_speedups",
@@ -223,6 +228,34 @@ def train(
     from ridgeline.search.train import train as plan_training
 
     return plan_training(_job(job, arguments), progress=progress)
+
+
+def compile_job(
+    job: str | Job,
+    *,
+    compiler: CompilerName = "tpu",
+    limits: Limits | None = None,
+    progress: Callable[[str], None] | None = None,
+    **arguments: Unpack[Arguments],
+) -> CompileAnswer:
+    """What the XLA compiler says of a job's training step, beside the estimate (the verb `compile`).
+
+    Args:
+        job: A job, a job file (.toml), or a model: its name or its config.json. What it leaves open is chosen first.
+        compiler: `tpu`, or `cpu` for this machine's CPU with emulated devices.
+        limits: The longest time and the largest memory of the compiler.
+        progress: Called with what is being done.
+        arguments: As for `train`.
+
+    Raises:
+        InputError: The question is malformed, or our program lacks a part of the model or the plan.
+        MissingExtraError: The compiler is not installed.
+        InfeasibleError: The compiler was stopped, or failed.
+    """
+    from ridgeline.study.compile_job import compile_job as compile_whole
+
+    asked = _job(job, arguments)
+    return compile_whole(asked, compiler=compiler, limits=limits, progress=progress or (lambda _: None))
 
 
 def train_laws(
