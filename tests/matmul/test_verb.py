@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
-import subprocess
-import sys
 
 import pytest
 
@@ -123,17 +120,3 @@ def test_what_cannot_be_answered_gets_one_message(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(message), err
-
-
-@pytest.mark.parametrize("notation", [PRODUCT, "A[B,D] @ W[D,F] -> C[B,F]"])
-def test_an_answer_takes_half_a_second_with_start_up(notation: str) -> None:
-    command = [sys.executable, "-c", "from ridgeline.cli.app import main; main()", "matmul", notation, *SETTING]
-
-    def processor_s() -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(command, check=True, capture_output=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    # Of the processor, since others may run beside it; the least of several, since a first start reads from disk.
-    assert min(processor_s() for _ in range(3)) < 0.5
