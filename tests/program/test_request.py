@@ -9,6 +9,7 @@ from ridgeline.job.origin import Setting
 from ridgeline.job.reading import read_job
 from ridgeline.model.operations import Attention
 from ridgeline.program.attention import splash_flops
+from ridgeline.program.layout import Layout
 from ridgeline.program.request import TrainingProgram, training_program
 from tests.messages import refusal
 
@@ -41,6 +42,13 @@ def test_an_axis_that_two_dimensions_ask_for_splits_the_first() -> None:
     up, _ = program.weights["layer/mlp/up"]
 
     assert program.layout.stored(up) == (("fsdp", "fsdp_transpose"), ())
+
+
+def test_axes_across_slices_are_outermost_and_no_part_of_a_slice() -> None:
+    layout = Layout(degrees={"fsdp": 4, "tp": 2, "dcn_dp": 2})
+
+    assert list(layout.mesh_axes.items()) == [("dcn_dp", 2), ("fsdp", 4), ("tp", 2)]
+    assert layout.axes_of_a_slice == {"fsdp": 4, "tp": 2}
 
 
 def test_a_dimension_that_the_mesh_does_not_divide_is_named_with_its_tensor() -> None:

@@ -51,6 +51,7 @@ DATA_MOVERS = {
     "X64Combine",
     "X64SplitHigh",
     "X64SplitLow",
+    "ZeroCrop",
     "annotate_device_placement",
 }
 """Custom calls of the compiler itself, which compute nothing."""

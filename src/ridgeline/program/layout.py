@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
 from ridgeline.errors import InputError
-from ridgeline.job.job import BATCH_AXES
+from ridgeline.job.job import BATCH_AXES, DCN_AXES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -42,6 +42,11 @@ class Layout:
     def mesh_axes(self) -> Mapping[str, int]:
         """The axes of the JAX mesh, outermost first; one of a single device when nothing is split."""
         return {axis: self.degrees[axis] for axis in PROGRAM_AXES if axis in self.degrees} or {"fsdp": 1}
+
+    @property
+    def axes_of_a_slice(self) -> Mapping[str, int]:
+        """The same without the axes across slices: what a compiled text, which is of one slice, knows."""
+        return {axis: degree for axis, degree in self.mesh_axes.items() if axis not in DCN_AXES}
 
     @property
     def batch(self) -> Axes:

@@ -141,7 +141,7 @@ def _summary(job: Job, compilation: Compilation) -> HloSummary | None:
     with gzip.open(compilation.hlo, "rt", encoding="utf-8") as lines:
         module = parse_hlo(lines, where=str(compilation.hlo))
     program = training_program(job)
-    return summarise(module, mesh=program.layout.mesh_axes, rules=dict(_kernel_rules(program)))
+    return summarise(module, mesh=program.layout.axes_of_a_slice, rules=dict(_kernel_rules(program)))
 
 
 def _kernel_rules(program: TrainingProgram) -> Iterator[tuple[str, KernelRule]]:
