@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ridgeline.compiler.cache import cache_folder, load, store
+from ridgeline.compiler.cache import cache_folder, load, prepare, store
 from ridgeline.compiler.outcome import Outcome
+from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,3 +72,13 @@ def test_a_half_written_entry_is_not_left_behind(text: Path, monkeypatch: pytest
         store("one", OUTCOME, text)
 
     assert list((cache_folder() / "compile").iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_to_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RIDGELINE_CACHE", str(tmp_path / "file"))
+
+    with pytest.raises(InputError, match="cannot keep compiled programs: Not a directory"):
+        prepare()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import signal
+import subprocess
+from types import SimpleNamespace
 
 import pytest
 
 from ridgeline.compiler import compilation, process
+from ridgeline.compiler.cache import cache_folder
 from ridgeline.compiler.compilation import compile_program, compiler_options
 from ridgeline.compiler.process import Limits
 from ridgeline.errors import InfeasibleError, InputError, MissingExtraError
@@ -72,6 +76,25 @@ def test_a_compilation_that_exceeds_its_limits_is_stopped(limits: Limits, reason
 
     assert caught.value.what == "the compilation was stopped"
     assert caught.value.reasons[0] == reason
+
+
+def test_an_interrupted_compilation_leaves_no_child_and_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    children: list[subprocess.Popen[bytes]] = []
+
+    def started(command: list[str], **more: object) -> subprocess.Popen[bytes]:
+        children.append(subprocess.Popen(command, **more))
+        return children[-1]
+
+    def interrupt(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(process, "subprocess", SimpleNamespace(Popen=started, DEVNULL=subprocess.DEVNULL))
+    before = set(cache_folder().rglob("*"))
+    with pytest.raises(KeyboardInterrupt):
+        compile_program(tiny_job(plan__remat="minimal"), compiler="cpu", progress=interrupt)
+
+    assert [child.poll() for child in children] == [-signal.SIGKILL]
+    assert set(cache_folder().rglob("*")) - before <= {cache_folder() / "compile"}
 
 
 def test_a_child_that_dies_is_reported_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:

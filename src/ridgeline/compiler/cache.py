@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.compiler.outcome import outcome_json, read_outcome
+from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
     from ridgeline.compiler.outcome import Outcome
@@ -43,6 +44,27 @@ def cache_folder() -> Path:
     if own := os.environ.get("RIDGELINE_CACHE"):
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ridgeline"
+
+
+def prepare() -> None:
+    """Makes the folder, before any work is done that could not be kept.
+
+    Raises:
+        InputError: It cannot be written to.
+    """
+    folder = cache_folder() / "compile"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"cannot keep compiled programs: {error.strerror}",
+            where="RIDGELINE_CACHE",
+            value=str(folder),
+            expected="a folder that can be written to",
+            fix="set RIDGELINE_CACHE to such a folder",
+        ) from error
 
 
 def load(key: str) -> Entry | None:

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ridgeline.compiler.cache import Entry, load, source_digest, store
+from ridgeline.compiler.cache import Entry, load, prepare, source_digest, store
 from ridgeline.compiler.child import installed_versions
 from ridgeline.compiler.outcome import Errand
 from ridgeline.compiler.process import Limits, send
@@ -112,6 +112,7 @@ def _compiled(
     progress: Callable[[str], None],
 ) -> Entry:
     """Compiles in a child process and keeps the result."""
+    prepare()
     with tempfile.TemporaryDirectory(prefix="ridgeline-") as name:
         folder = Path(name)
         file = folder / "job.toml"
