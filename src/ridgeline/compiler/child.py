@@ -63,7 +63,7 @@ def run(errand: Errand) -> Outcome:
     compiled_s = perf_counter()
     phase.write_text("reading the result", encoding="utf-8")
     Path(errand.hlo).write_text(compiled.as_text(), encoding="utf-8")
-    return _outcome(began_s, lowered_s, compiled_s, memory=_memory(compiled.memory_analysis()))
+    return _outcome(began_s, lowered_s, compiled_s, memory=_memory(compiled.memory_analysis(), errand.compiler))
 
 
 def _mesh(job: Job, layout: Layout, compiler: str) -> Mesh:
@@ -77,15 +77,18 @@ def _mesh(job: Job, layout: Layout, compiler: str) -> Mesh:
     return torus_mesh(layout, describe_devices(topology), num_slices=topology.num_slices)
 
 
-def _memory(found: Any) -> CompiledMemory:  # noqa: ANN401 - jaxlib's CompiledMemoryStats has no type
+def _memory(found: Any, compiler: str) -> CompiledMemory:  # noqa: ANN401 - jaxlib's CompiledMemoryStats has no type
     """The account that jaxlib gives of a compiled program."""
+    together_bytes = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+    together_bytes += found.temp_size_in_bytes
     return CompiledMemory(
+        # The CPU compiler counts no temporaries into its peak.
+        peak_bytes=together_bytes if compiler == "cpu" else found.peak_memory_in_bytes,
         arguments_bytes=found.argument_size_in_bytes,
         outputs_bytes=found.output_size_in_bytes,
         aliased_bytes=found.alias_size_in_bytes,
         temporaries_bytes=found.temp_size_in_bytes,
         code_bytes=found.generated_code_size_in_bytes,
-        live_peak_bytes=found.peak_memory_in_bytes,
         host_bytes=found.host_argument_size_in_bytes
         + found.host_output_size_in_bytes
         - found.host_alias_size_in_bytes

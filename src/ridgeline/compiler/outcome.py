@@ -23,30 +23,26 @@ _OUT_OF_HOST = re.compile(r"Allocation \(size=(?P<needed>\d+)\) would exceed mem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledMemory:
-    """Memory of one device, by what it is for, as the compiler has assigned it.
+    """Memory of one device, as the compiler has assigned it.
 
     Attributes:
+        peak_bytes: The most that is in use at once: what must fit.
         arguments_bytes: What the program is given.
         outputs_bytes: What it returns, those in an argument's place included.
         aliased_bytes: Of those, what takes an argument's place.
-        temporaries_bytes: Everything in between, fragmentation included.
+        temporaries_bytes: Everything in between. For TPUs not all of it is in use at once: of a program that the
+            compiler accepts, arguments and temporaries together may be more than the chip has.
         code_bytes: The program itself.
-        live_peak_bytes: The most that is in use at once, without fragmentation.
         host_bytes: In the host's memory.
     """
 
+    peak_bytes: float
     arguments_bytes: float
     outputs_bytes: float
     aliased_bytes: float
     temporaries_bytes: float
     code_bytes: float
-    live_peak_bytes: float
     host_bytes: float
-
-    @property
-    def peak_bytes(self) -> float:
-        """What the program occupies on a device while it runs."""
-        return self.arguments_bytes + self.outputs_bytes - self.aliased_bytes + self.temporaries_bytes + self.code_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,6 @@ def compiled_job_json(answer: CompileAnswer) -> dict[str, Json]:
             "aliased_bytes": compiled.aliased_bytes,
             "temporaries_bytes": compiled.temporaries_bytes,
             "code_bytes": compiled.code_bytes,
-            "live_peak_bytes": compiled.live_peak_bytes,
             "host_bytes": compiled.host_bytes,
         }
     return {
@@ -121,23 +120,19 @@ def _memory_bars(answer: CompileAnswer, memory: CompiledMemory) -> Bars:
     """What the compiler assigned, and the equation's parts under it."""
     word, tone = VERDICTS[answer.verdict]
     usable_bytes = answer.estimate.memory.usable_bytes
-    assigned = {
-        "arguments": memory.arguments_bytes,
-        "new outputs": memory.outputs_bytes - memory.aliased_bytes,
-        "temporaries": memory.temporaries_bytes,
-        "program code": memory.code_bytes,
-    }
     predicted = answer.estimate.memory.total_bytes
-    notes = [f"in use at once: {format_bytes(memory.live_peak_bytes)}; the rest is fragmentation"]
+    parts = {"arguments": memory.arguments_bytes, "beside them": memory.peak_bytes - memory.arguments_bytes}
+    temporaries, code = format_bytes(memory.temporaries_bytes), format_bytes(memory.code_bytes)
+    notes = [f"temporaries, not all at once: {temporaries}; code: {code}"]
     if memory.host_bytes:
         notes.append(f"in the host's memory: {format_bytes(memory.host_bytes)}")
     if answer.compilation.compiler == "cpu":
         notes.append("a CPU's memory assignment; a TPU's differs")
     return Bars(
-        title=f"Memory of a device by the compiler: {word} ({format_bytes(usable_bytes)} usable)",
+        title=f"Memory of a device at its peak, by the compiler: {word} ({format_bytes(usable_bytes)} usable)",
         bars=(
-            *(Bar(label=name, value=part, text=format_bytes(part)) for name, part in assigned.items()),
-            Bar(label="together", value=memory.peak_bytes, text=format_bytes(memory.peak_bytes), tone=tone),
+            *(Bar(label=name, value=part, text=format_bytes(part)) for name, part in parts.items()),
+            Bar(label="peak", value=memory.peak_bytes, text=format_bytes(memory.peak_bytes), tone=tone),
             Bar(label="the equation", value=predicted, text=format_bytes(predicted), tone="dim"),
         ),
         full=usable_bytes,
