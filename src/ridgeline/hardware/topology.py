@@ -4,7 +4,7 @@
     tpu7x-4x4x4      the same, as XPK writes it          h100:64         a number of GPUs
     v5p-512          as the cloud writes it: TensorCores, two a chip on v3, v4, v5p and TPU7x, one on v5e and v6e
 
-Axes may be written in any order; a slice keeps the catalogue's, shortest first.
+Axes may be written in any order, and keep it: x is the first one written.
 """
 
 from __future__ import annotations
@@ -200,12 +200,12 @@ def _no_such_number(text: str, chip: Chip, size: tuple[int, ...], where: str) ->
 
 
 def _torus_shape(name: _Name, torus: Torus) -> Shape:
-    """The legal shape that was written, with its axes in any order or as a number of TensorCores."""
+    """The shape that was written, its axes in the order written; or the shape of a number of TensorCores."""
     if name.counts_cores:
         return _shape_of_cores(name, torus)
     for shape in legal_shapes(torus):
         if sorted(shape) == sorted(name.size):
-            return shape
+            return name.size
     is_count = len(name.size) == 1
     raise InputError(
         "a TPU slice is named by its shape" if is_count else f"{name.chip.name} has no slice of that shape",
