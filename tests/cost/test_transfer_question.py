@@ -136,6 +136,13 @@ def test_a_stage_whose_rate_is_not_known_is_left_out() -> None:
     assert isnan(answer.compute_flops)
 
 
+def test_a_single_chip_gathers_nothing() -> None:
+    answer = path(size_bytes=1e9, hardware=parse_slice("v5e:1x1"))
+
+    assert [stage.name for stage in answer.stages] == ["pcie", "hbm"]
+    assert isnan(answer.gather_limit_s)
+
+
 def test_gpus_are_filled_over_nvlink() -> None:
     answer = path(size_bytes=1e9, hardware=parse_slice("h100:8"))
 

@@ -202,7 +202,7 @@ def path(
     elements = prod(given["shape"]) if "shape" in given else V_bytes / given.get("element_bytes", BYTES_OF["bf16"])
     product = derive(matmul_flops, B=given.get("rows", nan), D=elements, F=1)
     rates = _rates(hardware, compute_dtype, given)
-    gather = {"V_bytes": V_bytes, "n": ports, "W_bytes_per_s": fabric.link_bytes_per_s}
+    gather = {"V_bytes": V_bytes, "n": ports or nan, "W_bytes_per_s": fabric.link_bytes_per_s}
     times: dict[PathStageName, Derivation] = {
         "pcie": derive(transfer_s, traffic_bytes=V_bytes / chips, W_bytes_per_s=rates.pcie_bytes_per_s),
         "nvlink" if fabric.domain else "ici": derive(all_gather_s, N=chips if chips > 1 else nan, **gather),
