@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isnan
+from math import inf, isnan
 from typing import TYPE_CHECKING, get_args
 
 import pytest
@@ -38,6 +38,15 @@ def test_a_gather_over_a_line_of_four_takes_three_hops() -> None:
     assert answer.time_s == answer.approximate_s == pytest.approx(560e-6, rel=0.002)
     assert answer.hops == 3
     assert answer.shard_bytes == 2 * 2048 * 8192 / 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_hops_that_take_no_time_have_no_latency_regime(kind: CollectiveKind) -> None:
+    answer = collective(kind, size_bytes=1e9, axes="x", hardware=parse_slice("v5e:4x4"), hop_s=0.0)
+
+    assert answer.regime == "bandwidth"
+    assert answer.threshold_bytes == answer.latency_s == 0
+    assert answer.latency_bound_shards == inf
 
 
 def test_a_small_gather_is_bound_by_the_least_time_of_its_hops() -> None:

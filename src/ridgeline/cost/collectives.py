@@ -13,6 +13,7 @@ byte of V. Loads, unlike seconds, are the same whatever fraction of its rate a l
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from ridgeline.cost.work import Number, larger
 
@@ -273,7 +274,7 @@ def latency_threshold_bytes(*, T_latency_s: Number, load: Number, W_bytes_per_s:
 
 
 def latency_bound_shards(*, V_bytes: Number, W_bytes_per_s: float, t_min_s: float) -> Number:
-    """Devices from which each one's share of an array is too small to fill a hop.
+    """Devices from which each one's share of an array is too small to fill a hop; infinite where a hop takes no time.
 
     Formula: N = V / (W · t_min)
 
@@ -282,6 +283,8 @@ def latency_bound_shards(*, V_bytes: Number, W_bytes_per_s: float, t_min_s: floa
     >>> latency_bound_shards(V_bytes=90e3, W_bytes_per_s=4.5e10, t_min_s=1e-6)
     2.0
     """
+    if t_min_s == 0:
+        return V_bytes * inf
     return V_bytes / hop_threshold_bytes(W_bytes_per_s=W_bytes_per_s, t_min_s=t_min_s)
 
 
