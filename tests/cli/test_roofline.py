@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import zlib
@@ -104,6 +105,29 @@ def test_a_sweep_prints_a_line_for_every_size(capsys: pytest.CaptureFixture[str]
     assert points[0]["bound"] == "hbm"
     assert points[-1]["attained_flops_per_s"] == 197e12
     assert "8,192" in screen(capsys, *MATMUL, "--sweep", "B=1:8192")
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce", "all_to_all"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        [],
+        ["--axes", "2"],
+        ["--wiring", "line"],
+        ["--wiring", "one_way", "--axis", "4"],
+        ["--bytes", "1MB", "--axis", "4,4"],
+        ["--axis", "x", "--on", "v5e:4x4"],
+        ["--axis", "x", "--on", "v5e:4x4", "--bytes", "1MB", "--hop", "0"],
+        ["--bytes", "1MB", "--on", "v5e:1x1"],
+        ["--on", "h100:16"],
+    ],
+)
+def test_what_a_question_leaves_open_is_not_printed(
+    kind: str, said: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = screen(capsys, kind, *said, "--explain")
+
+    assert not re.search(r"\bnan\b", printed)
 
 
 def test_an_unknown_word_is_told_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

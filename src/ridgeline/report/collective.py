@@ -113,7 +113,7 @@ def _collective_pieces(answer: CollectiveAnswer) -> Iterator[Piece]:
         yield _wires(answer)
     if answer.one_way is not None and not isnan(answer.num_devices):
         yield _hop_by_hop(answer)
-    if answer.exchange is not None:
+    if answer.exchange is not None and not isnan(answer.num_devices):
         yield _facts("Chunk by chunk, beside an all-gather", _chunks(answer.exchange))
     yield _siblings(answer)
 
@@ -126,7 +126,7 @@ def _times(answer: CollectiveAnswer) -> Iterator[tuple[str, str]]:
     elif not isnan(answer.approximate_s):
         yield "as the book approximates", f"{format_seconds(answer.approximate_s)}, rings taken as long"
     yield "latency floor", _floor(answer)
-    if not isnan(answer.threshold_bytes):
+    if answer.threshold_bytes > 0:
         regime = "" if answer.regime == "unknown" else f"; this is in the {answer.regime} regime"
         yield "latency-bound below", f"{format_decimal_bytes(answer.threshold_bytes)}{regime}"
     if answer.regime != "latency" and answer.if_ring_s < answer.if_line_s:
@@ -186,19 +186,22 @@ def _hop_by_hop(answer: CollectiveAnswer) -> Table:
             if steps is not None
         ),
         right=frozenset(range(1, 5)),
-        note=""
-        if isnan(answer.hop_threshold_bytes)
-        else f"A hop takes its least time below {format_decimal_bytes(answer.hop_threshold_bytes)}.",
+        note=f"A hop takes its least time below {format_decimal_bytes(answer.hop_threshold_bytes)}."
+        if answer.hop_threshold_bytes > 0
+        else "",
     )
 
 
 def _chunks(counts: ExchangeCounts) -> Iterator[tuple[str, str]]:
-    yield "a device sends on", f"{format_count(counts.chunks)} chunks of {format_decimal_bytes(counts.chunk_bytes)}"
-    yield "that is", f"{format_decimal_bytes(counts.device_bytes)}, {counts.gather_ratio:.3g} of the array"
-    yield (
-        "over a link, one way",
-        (f"{format_decimal_bytes(counts.one_way_link_bytes)}, {counts.one_way_ratio:.3g} of an all-gather's"),
-    )
+    if isnan(counts.chunk_bytes):
+        yield "a device sends on", f"{format_count(counts.chunks)} chunks"
+    else:
+        yield "a device sends on", f"{format_count(counts.chunks)} chunks of {format_decimal_bytes(counts.chunk_bytes)}"
+        yield "that is", f"{format_decimal_bytes(counts.device_bytes)}, {counts.gather_ratio:.3g} of the array"
+        yield (
+            "over a link, one way",
+            f"{format_decimal_bytes(counts.one_way_link_bytes)}, {counts.one_way_ratio:.3g} of an all-gather's",
+        )
     yield (
         "both ways are faster",
         f"{counts.exchange_gain_ratio:.3g} times; an all-gather {counts.gather_gain_ratio:.3g} times",
