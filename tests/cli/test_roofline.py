@@ -194,6 +194,13 @@ def test_a_chart_that_cannot_be_drawn_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_rate_is_explained_as_a_rate_not_as_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = screen(capsys, "mxu", "--on", "v6e", "--explain")
+
+    assert "Multiply adds: 4.59e+14/s\n" in printed  # half of 918 TFLOP/s
+    assert "Implied clock: 3,501,892,090 cycles/s\n" in printed  # 918e12 / (2 * 2 * 256 * 256)
+
+
 def test_an_answer_loads_no_heavy_library() -> None:
     code = (
         "import sys\nfrom ridgeline.cli.app import main\n"

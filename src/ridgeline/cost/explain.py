@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 UNITS = (
     "bytes_per_s",
     "flops_per_s",
+    "cycles_per_s",
+    "count_per_s",
     "flops_per_byte",
     "flops_per_usd",
     "flops_per_token",
@@ -31,9 +33,10 @@ UNITS = (
     "flops",
     "tokens",
     "usd",
+    "per_s",
     "s",
 )
-"""Endings of a formula's name that are its unit, longest first."""
+"""Endings of a formula's name that are its unit; of those that fit, the longest counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +75,7 @@ def derive(function: Callable[..., Number], /, **values: float) -> Derivation:
         **values: Its arguments.
     """
     name = function.__name__
-    unit = next((unit for unit in UNITS if name.endswith(f"_{unit}")), "")
+    unit = max((unit for unit in UNITS if name.endswith(f"_{unit}")), key=len, default="")
     paragraphs = paragraphs_of(function)
     value = function(**values)
     return Derivation(

@@ -30,6 +30,7 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
     "flops_per_s": format_flops_per_s,
     "flops_per_byte": lambda intensity: f"{_plain(intensity)} FLOP/B",
     "cycles_per_s": lambda rate: f"{_plain(rate)} cycles/s",
+    "count_per_s": lambda rate: f"{_plain(rate)}/s",
     "flops_per_usd": lambda work: f"{format_flops(work)}/$",
     "tokens_per_chip": lambda count: f"{_plain(count)} tokens/chip",
     "flops_per_token": lambda work: f"{format_flops(work)}/token",
@@ -37,6 +38,7 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
     "flops": format_flops,
     "tokens": lambda count: f"{_plain(count)} tokens",
     "usd": format_usd,
+    "per_s": lambda rate: f"{_plain(rate)}/s",
     "s": format_seconds,
 }
 """By the unit a name ends in, longest first."""
