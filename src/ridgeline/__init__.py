@@ -328,7 +328,11 @@ def critical_batch(**arguments: Unpack[CriticalBatchArguments]) -> CriticalBatch
 
     question = read_ridge(said(arguments), question="critical_batch")
     return critical_batch_of(
-        question.rates, question.memory, element_bytes=question.element_bytes, sizes=question.sizes
+        question.rates,
+        question.memory,
+        activations_from=question.activations_from,
+        element_bytes=question.element_bytes,
+        sizes=question.sizes,
     )
 
 

@@ -71,6 +71,23 @@ def test_weights_that_stream_from_the_host_need_a_batch_of_peak_over_pcie() -> N
     assert critical(answer, "B") == (pytest.approx(61333, rel=1e-4), pytest.approx(61333, rel=1e-4))
 
 
+@pytest.mark.parametrize("weights_from", ["hbm", "host"])
+@pytest.mark.parametrize("activations_from", ["hbm", "host"])
+def test_a_matmul_and_its_critical_batch_are_asked_with_one_answer(weights_from: str, activations_from: str) -> None:
+    asked = {"D": 8192, "F": 32768, "on": "v5e", "weights_from": weights_from, "activations_from": activations_from}
+
+    found = ridgeline.critical_batch(**asked)
+
+    assert found.exact_size == critical(ridgeline.roofline("matmul", B=64, **asked), "B")[1]
+
+
+def test_activations_lie_in_hbm_unless_it_is_said() -> None:
+    found = ridgeline.critical_batch(D=8192, F=32768, on="v5e", weights_from="host")
+
+    # 197 TFLOP/s over 16 GB/s of PCIe: only weights are on it, so that the rule is exact.
+    assert found.exact_size == found.rule_size == pytest.approx(197e12 / 16e9, rel=1e-9)
+
+
 def test_a_matrix_of_its_own_for_every_row_is_never_compute_bound() -> None:
     # Scaling Book, ch. 1, question 4: intensity 2 in int8, whatever the batch
     small, large = (

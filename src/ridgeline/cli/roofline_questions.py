@@ -130,7 +130,13 @@ def _critical_batch(name: str, said: Said) -> Shown:
     from ridgeline.report.roofline import critical_batch_json, critical_batch_report
 
     asked = read_ridge(said, question=name)
-    answer = critical_batch_of(asked.rates, asked.memory, element_bytes=asked.element_bytes, sizes=asked.sizes)
+    answer = critical_batch_of(
+        asked.rates,
+        asked.memory,
+        activations_from=asked.activations_from,
+        element_bytes=asked.element_bytes,
+        sizes=asked.sizes,
+    )
     return Shown(
         report=critical_batch_report(asked.machine, answer, asked.notes),
         json=critical_batch_json(asked.machine, answer),

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from math import nan
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.critical_size import matmul_critical_rows, small_batch_critical_rows
+from ridgeline.cost.critical_size import small_batch_critical_rows
 from ridgeline.cost.explain import derive
-from ridgeline.cost.operation_roofline import bandwidth_of, peak_of
+from ridgeline.cost.operation_roofline import bandwidth_of, operation_roofline, peak_of
 from ridgeline.cost.roofline import attainable_flops_per_s, ridge_flops_per_byte
-from ridgeline.job.operation import MEMORIES, Rates
+from ridgeline.job.operation import MEMORIES, OperationQuestion, Rates
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +55,7 @@ class CriticalBatch:
     """The rows from which a matmul is compute-bound.
 
     Attributes:
-        ridge: Of the chip.
+        ridge: Of the chip and the memory in which the weights lie.
         rule_size: By the rule for small batches.
         exact_size: The crossover for the sizes that were given, NaN without; infinite where no batch is enough.
         derivations: Where the numbers come from.
@@ -96,29 +96,42 @@ def ridges_of(chip: Chip) -> tuple[Ridge, ...]:
 
 
 def critical_batch_of(
-    rates: Rates, memory: Memory, *, element_bytes: ElementBytes, sizes: Mapping[str, float]
+    rates: Rates,
+    weights_from: Memory,
+    *,
+    activations_from: Memory = "hbm",
+    element_bytes: ElementBytes,
+    sizes: Mapping[str, float],
 ) -> CriticalBatch:
-    """The critical batch of x[B, D] @ W[D, F], everything in one memory.
+    """The critical batch of x[B, D] @ W[D, F].
 
     Args:
         rates: Of one chip.
-        memory: Where weights and activations lie.
+        weights_from: Where weights lie.
+        activations_from: Where the other operand and the output lie.
         element_bytes: Of each array.
         sizes: `D` and `F`; empty where they are left open.
     """
-    ridge = ridge_of(rates, memory)
+    ridge = ridge_of(rates, weights_from)
     meeting = {"C_flops_per_s": ridge.peak_flops_per_s, "W_bytes_per_s": ridge.bytes_per_s}
     rule = derive(small_batch_critical_rows, b_w=element_bytes.weights, **meeting)
     if not sizes:
         return CriticalBatch(ridge=ridge, rule_size=rule.value, exact_size=nan, derivations=(*ridge.derivations, rule))
-    exact = derive(
-        matmul_critical_rows,
-        **sizes,
-        b_a=element_bytes.activations,
-        b_w=element_bytes.weights,
-        b_o=element_bytes.outputs,
-        **meeting,
+    answer = operation_roofline(
+        OperationQuestion(
+            kind="matmul",
+            machine="",
+            sizes={"B": 1.0, **sizes},  # a crossover is the same whatever the rows
+            element_bytes=element_bytes,
+            rates=rates,
+            weights_from=weights_from,
+            activations_from=activations_from,
+        )
     )
+    crossovers = [crossover.exact for each in answer.traffic for crossover in each.crossovers]
     return CriticalBatch(
-        ridge=ridge, rule_size=rule.value, exact_size=exact.value, derivations=(*ridge.derivations, rule, exact)
+        ridge=ridge,
+        rule_size=rule.value,
+        exact_size=answer.critical[0].exact_size,
+        derivations=(*ridge.derivations, rule, *(step for exact in crossovers for step in exact.derivations)),
     )

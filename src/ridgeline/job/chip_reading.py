@@ -142,7 +142,8 @@ class RidgeQuestion:
     Attributes:
         machine: Which chip; "a chip of the given rates" for none.
         rates: Of it.
-        memory: Where operands come from.
+        memory: Where operands come from; of a matmul, its weights.
+        activations_from: Where the others of a matmul lie.
         computes: What computes, e.g. `MXU bf16`; "" where the rate was stated.
         element_bytes: Of each array of a matmul.
         sizes: `D` and `F` of a matmul, where they were given.
@@ -152,6 +153,7 @@ class RidgeQuestion:
     machine: str
     rates: Rates
     memory: Memory
+    activations_from: Memory
     computes: str
     element_bytes: ElementBytes
     sizes: Mapping[str, float]
@@ -179,12 +181,12 @@ def read_ridge(said: Said, *, question: str) -> RidgeQuestion:
     Raises:
         InputError: Something is unknown, missing or malformed.
     """
-    widths = ("D", "F") if question == "critical_batch" else ()
-    said.refuse_unless((*RATES, *DTYPES, _PLACE, "unit", *widths), question=question)
+    is_matmul = question == "critical_batch"
+    widths, places = (("D", "F"), (_PLACE, "activations_from")) if is_matmul else ((), (_PLACE,))
+    said.refuse_unless((*RATES, *DTYPES, *places, "unit", *widths), question=question)
     chip, _ = read_machine(said)
-    memory = read_memory(said, _PLACE)
+    memory, activations_from = read_memory(said, _PLACE), read_memory(said, "activations_from")
     unit: Unit = said.choice("unit", UNITS, "mxu")
-    rates, note = read_rates(said, chip, memories=[memory], unit=unit)
     sizes = {
         letter: parse_whole(str(said.arguments[letter]), where=said.written(letter))
         for letter in widths
@@ -193,10 +195,12 @@ def read_ridge(said: Said, *, question: str) -> RidgeQuestion:
     if len(sizes) == 1:
         absent = next(letter for letter in widths if letter not in sizes)
         raise said.refuse(f"size {absent} is missing", absent, expected="both widths, or neither", fix="add it")
+    rates, note = read_rates(said, chip, memories=[memory, activations_from] if sizes else [memory], unit=unit)
     return RidgeQuestion(
         machine="a chip of the given rates" if chip is None else chip.name,
         rates=rates,
         memory=memory,
+        activations_from=activations_from,
         computes=_computes(said, unit),
         element_bytes=read_element_bytes(said),
         sizes=sizes,

@@ -213,10 +213,11 @@ def critical_batch(inputs: Inputs, wanted: Collection[str]) -> Answers:
 def other_memory(inputs: Inputs, wanted: Collection[str]) -> Answers:
     memory = "host" if "W_pcie" in inputs else "vmem"
     answers = criticals(inputs, memory, "")
+    activations = {"vmem": "vmem", "host": "hbm"}[memory]
     names = ("ridge", "ridge_vmem", "ridge_pcie", "intensity")
     answers.update(dict.fromkeys(names, ridge_of(inputs, memory)))
     if "B" in inputs:
-        placed = {"weights_from": memory, "activations_from": memory}
+        placed = {"weights_from": memory, "activations_from": activations}
         stored = named_dtype(inputs) | elements(inputs)
         answer = ridgeline.roofline("matmul", **sizes(inputs, "BDF"), **machine(inputs, memory), **stored, **placed)
         answers.update(picked(answer, wanted))
@@ -331,7 +332,8 @@ def criticals(inputs: Inputs, memory: str, suffix: str) -> dict[str, Any]:
     """The critical batch by every key it goes by: exact where the widths are given."""
     stored = named_dtype(inputs, suffix) | elements(inputs)
     widths = sizes(inputs, "DF") if "D" in inputs and "F" in inputs else {}
-    found = ridgeline.critical_batch(**machine(inputs, memory, suffix=suffix), **stored, **widths, weights_from=memory)
+    placed = {"weights_from": memory, "activations_from": "vmem" if memory == "vmem" else "hbm"}
+    found = ridgeline.critical_batch(**machine(inputs, memory, suffix=suffix), **stored, **widths, **placed)
     best = found.exact_size if widths else found.rule_size
     return {
         **dict.fromkeys(CRITICAL, best),
@@ -360,9 +362,11 @@ def machine(inputs: Inputs, memory: str = "hbm", *, suffix: str = "") -> dict[st
         given.update(ratio | chosen(inputs, hbm_bandwidth=HBM))
     else:
         given.update(chosen(inputs, **{f"{memory}_bandwidth": rates}))
+    if memory == "host":
+        given.update(chosen(inputs, hbm_bandwidth=("W_hbm", "hbm_bw")))
     if "on" in given:
         given.update(figures="scaling-book")
-    elif "peak" not in given or not among(inputs, rates):
+    elif memory == "host" or "peak" not in given or not among(inputs, rates):
         given.update(on=CHIP)
     return given
 
