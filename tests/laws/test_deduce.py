@@ -87,3 +87,21 @@ def test_utilization_is_a_fraction() -> None:
         read_quantities({"mfu": 45}, where="--given")
 
     assert (refused.value.what, refused.value.where) == ("not a fraction", "--given: mfu")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("num_chips", 0.3, "a count, at least 1"),
+        ("num_slices", 12.5, "a whole number"),
+        ("X", 0.5, "a count, at least 1"),
+        ("stage", 0.5, "0, 1, 2 or 3"),
+        ("stage", 4, "0, 1, 2 or 3"),
+        ("W_hbm_bytes_per_s", 0, "a finite number above zero"),
+    ],
+)
+def test_each_quantity_has_its_range(name: str, value: float, expected: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read_quantities({name: value})
+
+    assert (refused.value.where, refused.value.expected) == (name, expected)

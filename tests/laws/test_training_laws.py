@@ -14,6 +14,7 @@ import ridgeline
 from ridgeline.cost.explain import paragraphs_of
 from ridgeline.cost.laws import LAWS, training_laws
 from ridgeline.cost.layer_communication import layer_communication
+from ridgeline.errors import InputError
 
 V5P = {"C_flops_per_s": 4.59e14, "W_ici_bytes_per_s": 1.8e11}
 LLAMA3_70B = V5P | {"F": 28672, "n_axes": 3, "M_X": 2, "M_Y": 1}
@@ -244,3 +245,22 @@ def test_the_square_root_of_the_tokens_decides_the_ratio() -> None:
     few, many = (training_laws(alpha_flops_per_byte=2550, F=32768, tokens_per_chip=b) for b in (100, 400))
 
     assert many["mixed_compute_ratio"] / few["mixed_compute_ratio"] == pytest.approx(sqrt(4))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "where"),
+    [
+        ({"batch_tokens": 5, "T": 4096, "num_chips": 8960}, "num_sequences"),
+        ({"batch_tokens": "4Mi", "T": 1e20, "num_chips": 8960}, "num_sequences"),
+        ({"num_chips": 128, "num_slices": 1000}, "N"),
+    ],
+)
+def test_quantities_that_leave_less_than_one_of_something_are_refused(numbers: dict[str, float], where: str) -> None:
+    with pytest.raises(InputError) as refused:
+        training_laws(alpha_flops_per_byte=2550, n_axes=3, F=28672, **numbers)
+
+    assert (refused.value.where, refused.value.expected) == (where, "at least 1")
+
+
+def test_a_stage_of_zero_may_be_a_float_as_the_command_line_reads_it() -> None:
+    assert training_laws(P=64, X=64, stage=1.0)["zero_bytes"] == 268

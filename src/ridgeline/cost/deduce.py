@@ -99,7 +99,8 @@ def deduce(formulas: System, values: Mapping[str, float]) -> Deduced:
         values: What is given, in base units, by the name the formulas have for it.
 
     Raises:
-        InputError: A name is not one of the system's.
+        InputError: A name is not one of the system's, or the values do not go together: a count that follows from
+            them is below one (a batch of less than a sequence), or a formula has no value.
     """
     for name, value in values.items():
         if name not in quantities(formulas):
@@ -110,9 +111,33 @@ def deduce(formulas: System, values: Mapping[str, float]) -> Deduced:
     while step := next(_applicable(formulas, found), None):
         quantity, formula = step
         put_in = {name: found[name] for name in _parameters(formula) if name in found}
-        derivations[quantity] = derive(formula, **put_in)
+        derivations[quantity] = _derived(quantity, formula, put_in)
         found[quantity] = derivations[quantity].value
     return Deduced(values=found, derivations=derivations, formulas=formulas)
+
+
+def _derived(quantity: str, formula: Formula, values: Mapping[str, float]) -> Derivation:
+    """One step; an error where what went in has no answer."""
+    words, names = ", ".join(f"{name} = {value:g}" for name, value in values.items()), " or ".join(values)
+    try:
+        derivation = derive(formula, **values)
+    except (ArithmeticError, ValueError) as error:
+        raise InputError(
+            "these quantities do not go together",
+            where=quantity,
+            value=words,
+            expected="values for which it can be computed",
+            fix=f"mend {names}",
+        ) from error
+    if quantity in _COUNTS and derivation.value < 1:
+        raise InputError(
+            f"{quantity} would be {derivation.value:.3g}",
+            where=quantity,
+            value=words,
+            expected="at least 1",
+            fix=f"mend {names}",
+        )
+    return derivation
 
 
 def read_quantities(given: Mapping[str, float | str], *, where: str = "") -> dict[str, float]:
@@ -126,26 +151,53 @@ def read_quantities(given: Mapping[str, float | str], *, where: str = "") -> dic
         where: The flag they came from, for error messages; "" where each is an argument of its own.
 
     Raises:
-        InputError: A value is not a finite number above zero (0 is allowed for `stage` and `overlapped`), or a
-            fraction is above one.
+        InputError: A value is out of its range: a rate or a size is a finite number above zero, a count is at least
+            one and, where things are counted, whole, a fraction is at most one, a stage of ZeRO is 0, 1, 2 or 3.
     """
     found: dict[str, float] = {}
     for name, value in given.items():
         place = f"{where}: {name}" if where else name
         number = _parser(name)(value, where=place) if isinstance(value, str) else value
-        positive = number > 0 or isinstance(number, bool) or (number == 0 and name in _FROM_ZERO)
-        if not (isfinite(number) and positive):
-            expected = "a finite number above zero"
-            raise InputError("unusable quantity", where=place, value=value, expected=expected, fix=f"mend {name}")
-        if name in _FRACTIONS and number > 1:
-            expected = "a fraction, at most 1"
-            raise InputError("not a fraction", where=place, value=value, expected=expected, fix=f"{name}=0.45, say")
+        if refused := _out_of_range(name, number):
+            what, expected = refused
+            raise InputError(what, where=place, value=value, expected=expected, fix=f"mend {name}")
         found[name] = number
     return found
 
 
-_FROM_ZERO = frozenset({"stage", "overlapped"})
 _FRACTIONS = frozenset({"mfu"})
+_STAGES = frozenset({0, 1, 2, 3})
+_FROM_ZERO = frozenset({"overlapped", "num_stream_saved", "num_mlp_saved"})
+_THINGS = frozenset(
+    {
+        *("num_chips_per_host", "num_chips_per_pod", "num_slices", "n_axes", "n_tensor_axes"),
+        *("num_stages", "num_microbatches", "num_repeats", "L", "D", "F", "T", "K", "H"),
+    }
+)
+"""Counts that are whole."""
+
+_COUNTS = _THINGS | {
+    *("num_chips", "num_other_chips", "N", "X", "Y", "M_X", "M_Y", "E", "k"),
+    *("num_sequences", "batch_tokens", "B_tokens", "run_tokens", "B"),
+}
+"""These, and others that a mean or a best value may leave between two whole ones; at least one, given or derived."""
+
+
+def _out_of_range(name: str, value: float) -> tuple[str, str] | None:
+    """What is wrong with a value and what was expected; None where nothing is."""
+    if name == "stage":
+        return None if value in _STAGES else ("not a stage of ZeRO", "0, 1, 2 or 3")
+    if isinstance(value, bool) and name not in _COUNTS:
+        return None
+    if not isfinite(value) or value < 0 or (value == 0 and name not in _FROM_ZERO):
+        return "unusable quantity", "a finite number above zero"
+    if name in _FRACTIONS and value > 1:
+        return "not a fraction", "a fraction, at most 1, e.g. 0.45"
+    if name in _COUNTS and value < 1:
+        return "unusable quantity", "a count, at least 1"
+    if name in _THINGS and value % 1:
+        return "unusable quantity", "a whole number"
+    return None
 
 
 def _parser(name: str) -> Callable[..., float]:

@@ -224,5 +224,5 @@ def zero_bytes(*, P: float, X: float, stage: int, kappa: float = 12.0, b_w: floa
     >>> [zero_bytes(P=64, X=64, stage=stage) for stage in range(4)]
     [1024.0, 268.0, 142.0, 16.0]
     """
-    shared = (b_w * P, b_g * P, kappa * P)
-    return sum(shared[: 3 - stage]) + sum(shared[3 - stage :]) / X
+    num_whole, parts = 3 - int(stage), (b_w * P, b_g * P, kappa * P)
+    return sum(parts[:num_whole]) + sum(parts[num_whole:]) / X
