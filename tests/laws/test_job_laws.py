@@ -124,3 +124,49 @@ def test_a_model_by_its_letters_can_be_planned(capsys: pytest.CaptureFixture[str
     )
 
     assert answer["quantities"]["F"] == 8192
+
+
+def test_a_published_run_says_its_mfu_and_nothing_is_taken_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """DeepSeek-V3: 2.788M H800-hours in all, arXiv:2412.19437, table 1; on chips of 459 TFLOP/s."""
+    run = ["train", "deepseek-v3", "--on", "v5p:8x16x16", "--batch-tokens", "4Mi", "--seq-len", "4096"]
+    run += ["--tokens", "14.8T", "--laws", "--given"]
+
+    screen = printed([*run, "chip_hours=2.788e6"], capsys)
+    found = asked([*run, "chip_hours=2.788e6"], capsys)["quantities"]
+
+    assert found["mfu"] == pytest.approx(6 * found["P_active"] * 14.8e12 / (2.788e6 * 3600 * 459e12))
+    assert found["run_s"] == pytest.approx(2.788e6 * 3600 / 2048)
+    assert "MFU is taken" not in screen
+    assert "at 40" not in screen
+    assert asked([*run, "chip_s=1.00368e10"], capsys)["quantities"]["mfu"] == pytest.approx(found["mfu"])
+    assert asked([*run, f"run_s={found['run_s']}"], capsys)["quantities"]["mfu"] == pytest.approx(found["mfu"])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [("chip_hours=1e5", "no run can be that fast"), ("chip_s=1e10,mfu=0.3", "say the same thing")]
+)
+def test_a_run_that_cannot_have_been_is_refused(given: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CHAPTER_6, "--tokens", "15T", "--given", given]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_stage_of_zero_says_what_a_chip_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    """Weights and gradients whole, Adam's two f32 moments split: figure 1 of the paper for other dtypes."""
+    words = [*CHAPTER_6, "--given"]
+
+    stages = [asked([*words, f"stage={stage}"], capsys)["quantities"] for stage in range(4)]
+
+    P = stages[0]["P"]
+    assert [each["zero_bytes"] for each in stages] == pytest.approx(
+        [16 * P, 8 * P + 8 * P / 8960, 4 * P + 12 * P / 8960, 16 * P / 8960]
+    )
+    assert stages[1]["chip_held_bytes"] == pytest.approx(stages[1]["zero_bytes"] + stages[1]["saved_bytes"] / 8960)
+    assert stages[1]["run_fits"] is False
+    assert "a chip, ZeRO-1" in printed([*words, "stage=1"], capsys)
+    assert asked([*words, "stage=1,kappa=12,X=64"], capsys)["quantities"]["zero_bytes"] == pytest.approx(
+        8 * P + 12 * P / 64
+    )
+
+
+def test_the_screen_compares_the_stages_of_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "optimizer, gradients, weights (FSDP)" in printed(CHAPTER_6, capsys)

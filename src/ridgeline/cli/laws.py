@@ -24,4 +24,4 @@ def answer_by_laws(job: Job, given: str | None, *, explain: bool, json: bool) ->
         print_json(laws_json(answer))
         return
     report = laws_report(answer)
-    print_report(explained(report, answer.laws.derivations) if explain else report)
+    print_report(explained(report, answer.derivations) if explain else report)

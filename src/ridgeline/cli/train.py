@@ -42,7 +42,7 @@ def train(
         bool, typer.Option("--laws", help="Answer at once, by the laws of the Scaling Book, without a search.")
     ] = False,
     given: Annotated[
-        _Text, typer.Option(metavar="NAME=VALUE,...", help="For --laws, in place of the job's own: mfu=0.45.")
+        _Text, typer.Option(metavar="NAME=VALUE,...", help="For --laws, in place of the job's own: mfu=0.45, stage=1.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Let --save replace a file.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show where the numbers come from.")] = False,
@@ -54,7 +54,8 @@ def train(
     days and dollars if --tokens is given. What is not said is searched; flags override the job file.
 
     With --laws nothing is searched: which gates the batch passes on this slice (memory, sequences, FSDP, FSDP with
-    tensor parallelism, network), the best split, and how long the run takes.
+    tensor parallelism, network), the best split, and how long the run takes. --given puts quantities in place of the
+    job's: stage=1 asks for the memory of ZeRO-1; chip_hours=2.79e6 (or chip_s, run_s) for the MFU of a published run.
     """
     from ridgeline.cli.laws import answer_by_laws
     from ridgeline.job.origin import Arguments, settings

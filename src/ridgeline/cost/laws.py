@@ -78,6 +78,7 @@ LAWS: Final[System] = (
         laws_slices.slice_dcn_bytes_per_s,
         laws_slices.slice_flops_per_s,
     ),
+    *system(kappa=laws_memory.moments_bytes_per_parameter),
     *system(
         laws_memory.weight_bytes,
         laws_memory.optimizer_bytes,
@@ -88,13 +89,17 @@ LAWS: Final[System] = (
         laws_memory.held_bytes,
         laws_memory.num_memory_chips,
         laws_memory.num_whole_memory_chips,
+        laws_memory.zero_bytes,
+    ),
+    *system(chip_held_bytes=laws_memory.chip_staged_bytes),
+    *system(
         laws_memory.chip_held_bytes,
         laws_memory.run_fits,
         laws_memory.replica_fits,
         laws_memory.num_replica_parameters,
         laws_memory.slice_hbm_bytes,
-        laws_memory.zero_bytes,
     ),
+    *system(chip_s=laws_run.chip_s_of_hours, run_s=laws_run.spent_run_s),
     *system(
         laws_run.training_flops_per_token,
         laws_run.forward_flops_per_token,

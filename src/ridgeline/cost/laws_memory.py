@@ -160,6 +160,36 @@ def chip_held_bytes(*, held_bytes: float, num_chips: float) -> float:
     return held_bytes / num_chips
 
 
+def chip_staged_bytes(*, zero_bytes: float, saved_bytes: float, num_chips: float) -> float:
+    """Bytes on each chip under a stage of ZeRO: what it keeps of weights, gradients and optimizer, and its activations.
+
+    Formula: zero_bytes + saved_bytes / num_chips
+
+    Assumes: saved activations are split over all chips.
+
+    Source: Rajbhandari et al., arXiv:1910.02054, figure 1; Scaling Book, ch. 5.
+
+    >>> chip_staged_bytes(zero_bytes=1.6e10, saved_bytes=8.0e12, num_chips=4000)
+    18000000000.0
+    """
+    return zero_bytes + saved_bytes / num_chips
+
+
+def moments_bytes_per_parameter(*, b_mu: float, b_nu: float) -> float:
+    """Bytes of optimizer state for each parameter: Adam's moments.
+
+    Formula: kappa = b_mu + b_nu
+
+    Assumes: no further copy of the weights; mixed precision that keeps one in f32 has kappa = 12.
+
+    Source: Rajbhandari et al., arXiv:1910.02054, section 3.1.
+
+    >>> moments_bytes_per_parameter(b_mu=4.0, b_nu=4.0)
+    8.0
+    """
+    return b_mu + b_nu
+
+
 def run_fits(*, chip_held_bytes: float, hbm_bytes: float) -> bool:
     """Whether the run fits when everything is split over all chips.
 

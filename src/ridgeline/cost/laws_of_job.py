@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.deduce import deduce, read_quantities
+from ridgeline.cost.explain import derive
 from ridgeline.cost.laws import LAWS, TrainingLaws
+from ridgeline.cost.laws_memory import zero_bytes
 from ridgeline.errors import InputError
 from ridgeline.job.job import BYTES_OF, Remat
 from ridgeline.job.remat import placements
@@ -15,11 +17,12 @@ from ridgeline.model.accounting import kept_elements_per_token
 from ridgeline.model.roles import matrix_parameters, role_accounts
 from ridgeline.model.spec import MlpSpec, MoeSpec
 from ridgeline.model.tree import model_tree
-from ridgeline.units import format_fraction
+from ridgeline.units import format_fraction, format_seconds, format_things
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
+    from ridgeline.cost.explain import Derivation
     from ridgeline.hardware.slice import PhysicalAxis, Slice
     from ridgeline.job.job import Job
     from ridgeline.model.spec import ChannelSpec, ModelSpec
@@ -37,12 +40,19 @@ class JobLaws:
     Attributes:
         job: The question.
         laws: What follows from it.
+        zero: What a device holds of weights, gradients and optimizer under stages 0 to 3 of ZeRO.
         assumptions: What was taken for granted, in words.
     """
 
     job: Job
     laws: TrainingLaws
+    zero: tuple[Derivation, ...]
     assumptions: tuple[str, ...]
+
+    @property
+    def derivations(self) -> tuple[Derivation, ...]:
+        """Where each derived quantity comes from."""
+        return (*self.laws.derivations, *self.zero)
 
 
 def laws_of_job(job: Job, given: Mapping[str, float | str], *, where: str = "given") -> JobLaws:
@@ -56,14 +66,51 @@ def laws_of_job(job: Job, given: Mapping[str, float | str], *, where: str = "giv
     Raises:
         InputError: The slice is no torus, or a quantity is unknown or unusable.
     """
-    own = {
-        "mfu": USUAL_MFU,
+    told = read_quantities(given, where=where)
+    spent = [name for name in _SPENT if name in told]
+    if len(spent) > 1:
+        raise _told_twice(spent, where=where)
+    known = {
         **_of_slice(job.hardware, job.plan.dtypes.compute),
         **_of_model(job.model, job.plan.remat or Remat(policy="full")),
         **_of_workload(job),
+        **({} if spent else {"mfu": USUAL_MFU}),
+        **told,
     }
-    known = deduce(LAWS, own | read_quantities(given, where=where))
-    return JobLaws(job=job, laws=TrainingLaws(known=known), assumptions=tuple(_assumptions(job, given)))
+    ways = known.get("X", known["num_chips"])
+    laws = TrainingLaws(known=deduce(LAWS, known | ({"X": ways} if "stage" in told else {})))
+    if spent and laws.values.get("mfu", 0) > 1:
+        raise _beyond_the_peak(laws, spent[0], where=where)
+    zero = tuple(derive(zero_bytes, stage=stage, X=ways, **_shares(laws)) for stage in range(4))
+    return JobLaws(job=job, laws=laws, zero=zero, assumptions=tuple(_assumptions(job, told)))
+
+
+_SPENT = ("mfu", "run_s", "chip_s", "chip_hours")
+"""How well chips are used, or what that can be told from: one of them is enough."""
+
+
+def _told_twice(spent: Sequence[str], *, where: str) -> InputError:
+    return InputError(
+        f"{' and '.join(spent)} say the same thing",
+        where=where,
+        value=", ".join(spent),
+        expected=f"one of {', '.join(_SPENT)}",
+        fix=f"keep {spent[-1]}, say: the others follow from it",
+    )
+
+
+def _beyond_the_peak(laws: TrainingLaws, name: str, *, where: str) -> InputError:
+    return InputError(
+        f"no run can be that fast: its MFU would be {format_fraction(laws['mfu'])}",
+        where=f"{where}: {name}",
+        value=laws[name],
+        expected=f"at least {format_seconds(laws['peak_run_s'])} on {format_things(laws['num_chips'], 'chip')}",
+        fix=f"mend {name}, or give the peak of the chips it was measured on: C_flops_per_s=…",
+    )
+
+
+def _shares(laws: TrainingLaws) -> dict[str, float]:
+    return {name: laws[name] for name in ("P", "kappa", "b_w", "b_g")}
 
 
 def _of_slice(hardware: Slice, dtype: str) -> dict[str, float]:
@@ -135,10 +182,11 @@ def _of_workload(job: Job) -> dict[str, float]:
     return known if workload.tokens is None else known | {"run_tokens": workload.tokens}
 
 
-def _assumptions(job: Job, given: Mapping[str, float | str]) -> Iterator[str]:
+def _assumptions(job: Job, given: Collection[str]) -> Iterator[str]:
     yield "The layer of these laws is an MLP in two-byte numbers; attention and vocabulary are left out of its traffic."
-    if "mfu" not in given:
-        yield f"MFU is taken as {format_fraction(USUAL_MFU)}, which Scaling Book, ch. 6, plans with; mfu=… replaces it."
+    if not any(name in given for name in _SPENT):
+        usual = f"MFU is taken as {format_fraction(USUAL_MFU)}, which Scaling Book, ch. 6, plans with"
+        yield f"{usual}; mfu=…, or chip_hours=… of a published run, replaces it."
     if job.hardware.chip.prices and "usd_per_chip_hour" not in given:
         yield f"Price: {job.hardware.chip.prices[0].in_words}."
     axes = _torus_axes(job.hardware)

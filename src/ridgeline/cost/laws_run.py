@@ -145,6 +145,32 @@ def chip_s(*, num_chips: float, run_s: Number) -> Number:
     return num_chips * run_s
 
 
+def chip_s_of_hours(*, chip_hours: float) -> float:
+    """Chip-seconds of the chip-hours that a report publishes.
+
+    Formula: chip_s = 3600 · chip_hours
+
+    Source: the definition.
+
+    >>> chip_s_of_hours(chip_hours=2.0)
+    7200.0
+    """
+    return 3600 * chip_hours
+
+
+def spent_run_s(*, chip_s: float, num_chips: float) -> float:
+    """Time of a run whose chip-seconds are known.
+
+    Formula: T = chip_s / num_chips
+
+    Source: the definition.
+
+    >>> spent_run_s(chip_s=230400.0, num_chips=64)
+    3600.0
+    """
+    return chip_s / num_chips
+
+
 def available_flops(*, chip_s: Number, C_flops_per_s: float) -> Number:
     """FLOPs that chips could have done in that time.
 

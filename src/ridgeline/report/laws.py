@@ -37,6 +37,7 @@ def laws_report(answer: JobLaws) -> Report:
             _gates(laws),
             Facts(title="Split", rows=tuple((label, Cell(text=text)) for label, text in _split(laws))),
             Facts(title="Memory", rows=tuple((label, Cell(text=text)) for label, text in _memory(laws))),
+            _zero(answer),
             *([Facts(title="Run", rows=tuple(_run(laws)))] if "run_flops" in laws else []),
             Paragraphs(
                 title="What this rests on", lines=tuple(Cell(text=each, tone="dim") for each in answer.assumptions)
@@ -55,8 +56,9 @@ def laws_json(answer: JobLaws) -> dict[str, Json]:
         "compute_bound_schemes": [*laws.compute_bound_schemes],
         "reason": laws.reason,
         "quantities": jsonable(dict(laws.values)),
+        "zero_bytes": [stage.value for stage in answer.zero],
         "assumptions": [*answer.assumptions],
-        "derivations": derivations_json(laws.derivations),
+        "derivations": derivations_json(answer.derivations),
     }
 
 
@@ -118,14 +120,37 @@ def _memory(laws: TrainingLaws) -> Iterator[tuple[str, str]]:
     for label, name in zip(("weights", "optimizer", "saved activations", "together"), names, strict=True):
         if name in laws:
             yield label, format_bytes(laws[name])
-    if "num_whole_memory_chips" in laws:
+    if "stage" in laws:
+        yield f"a chip, ZeRO-{laws['stage']:.0f}", f"{format_bytes(laws['zero_bytes'])} of state"
+        if "chip_held_bytes" in laws:
+            yield "with activations", f"{format_bytes(laws['chip_held_bytes'])} a chip"
+    elif "num_whole_memory_chips" in laws:
         yield "chips that hold it", f"{format_count(laws['num_whole_memory_chips'])} at least"
+
+
+_ZERO = ("nothing", "optimizer", "optimizer, gradients", "optimizer, gradients, weights (FSDP)")
+
+
+def _zero(answer: JobLaws) -> Table:
+    ways = format_count(dict(answer.zero[0].values)["X"])
+    return Table(
+        title="ZeRO",
+        columns=("stage", f"split over {ways} ways", "state a chip"),
+        rows=tuple(
+            (Cell(text=str(stage)), Cell(text=split), Cell(text=format_bytes(held.value)))
+            for stage, (split, held) in enumerate(zip(_ZERO, answer.zero, strict=True))
+        ),
+        note="Weights, gradients and moments; activations come on top. stage=… among what is given chooses one.",
+    )
 
 
 def _run(laws: TrainingLaws) -> Iterator[tuple[str, Cell]]:
     yield "FLOPs", Cell(text=f"{format_flops(laws['run_flops'])}, 6 a parameter and token")
-    rate = format_fraction(laws["mfu"])
-    yield f"at {rate} MFU", Cell(text=format_seconds(laws["run_s"]), tone="strong")
+    if "mfu" in laws.known.derivations:
+        yield "MFU", Cell(text=f"{format_fraction(laws['mfu'])}, of the time given", tone="strong")
+        yield "time", Cell(text=f"{format_seconds(laws['run_s'])}, {format_count(laws['chip_s'] / 3600)} chip-hours")
+    else:
+        yield f"at {format_fraction(laws['mfu'])} MFU", Cell(text=format_seconds(laws["run_s"]), tone="strong")
     yield "at the peak", Cell(text=f"{format_seconds(laws['peak_run_s'])}; no run can be faster")
     if "communicating_run_s" in laws and laws["communicating_run_s"] > laws["peak_run_s"]:
         yield "at the links' pace", Cell(text=format_seconds(laws["communicating_run_s"]), tone="warn")
