@@ -104,7 +104,7 @@ def _resharding(answer: MatmulAnswer) -> Iterator[Piece]:
         yield _known(collectives)
     elif len(answer.arrays) > 1:
         yield Paragraphs(lines=(Cell(text="No communication: every device has what it shall hold."),))
-    elif isnan(answer.arrays[0].num_shards):
+    elif any(isnan(array.num_shards) for array in answer.arrays):
         yield Paragraphs(lines=(Cell(text="A device can hold such a block; a mesh and sizes say how much that is."),))
 
 
