@@ -95,7 +95,8 @@ def _answer_product(question: MatmulQuestion, product: Product, machine: MeshMac
     explained = (each for cost in fastest for each in explain_strategy(cost, exact, sizes))
     ruled = (each for rules in answer.rules for each in rules.derivations)
     arrays = (product.left, product.right, answer.best.strategy.output)
-    return replace(_answer(question, machine, arrays, (*explained, *ruled)), product=answer)
+    whole = _answer(question, machine, arrays, (*explained, *ruled))
+    return replace(whole, product=answer, notes=(*whole.notes, *_notes_on_compiler(answer, machine)))
 
 
 def _answer(
@@ -171,6 +172,14 @@ def _notes(question: MatmulQuestion, machine: MeshMachine) -> Iterator[str]:
         yield "a limit on memory is for a search of layouts: these are given"
     if not (isinstance(question.arrays, ShardedArray) or isnan(machine.link_bytes_per_s)):
         yield from _notes_on_rates(question)
+
+
+def _notes_on_compiler(answer: ProductAnswer, machine: MeshMachine) -> Iterator[str]:
+    """Where the compiler is known to do otherwise with the same layouts (tests/matmul/test_programs.py)."""
+    if "all_to_all" in {cost.step.kind for cost in answer.textbook.steps}:
+        yield "XLA may choose to gather an operand where an exchange of the result moves less"
+    if answer.conflicts and not machine.mesh.keys() <= answer.cases.keys():
+        yield "XLA may choose to gather over mesh axes that nothing uses, after a permute of the blocks"
 
 
 def _notes_on_rates(question: MatmulQuestion) -> Iterator[str]:
