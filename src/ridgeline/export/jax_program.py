@@ -5,6 +5,8 @@ The program holds the same product once more with nothing but layouts, so that w
 
 from __future__ import annotations
 
+import builtins
+from keyword import iskeyword
 from math import isnan, prod
 from string import ascii_lowercase
 from typing import TYPE_CHECKING
@@ -104,6 +106,13 @@ def reordered(block, held, wanted):
 '''
 
 
+_NAMES = {
+    *("jax", "jnp", "np", "AxisType", "NamedSharding", "PartitionSpec"),
+    *("EINSUM", "DEVICES", "MESH", "matmul", "einsum", "operands", "reordered", "keys", "whole", "difference"),
+}
+"""What the program calls something itself, as an array could be called."""
+
+
 def jax_program(
     strategy: Strategy, *, sizes: Mapping[str, float], mesh: Mapping[str, float], dtypes: Mapping[str, str], where: str
 ) -> str:
@@ -122,7 +131,7 @@ def jax_program(
     _check(strategy, (*sizes.values(), *mesh.values()), dtypes, where=where)
     left, right = strategy.product.left, strategy.product.right
     output, steps = strategy.output, (*strategy.before, *strategy.after)
-    names = {"left": left.name, "right": right.name, "output": output.name}
+    names = {"left": _variable(left), "right": _variable(right), "output": _variable(output)}
     kinds = {step.kind for step in steps}
     return _PROGRAM.format(
         **names,
@@ -134,7 +143,7 @@ def jax_program(
         mesh_shape=_tuple(f"{size:g}" for size in mesh.values()),
         mesh_axes=_tuple(f'"{axis}"' for axis in mesh),
         imports=_imports(needs_numpy="collective_permute" in kinds),
-        layouts="\n".join(f"{array.name}_SPEC = {_spec(array)}" for array in (left, right, output)),
+        layouts="\n".join(f"{_variable(array)}_SPEC = {_spec(array)}" for array in (left, right, output)),
         functions=(_OWN_BLOCK if "slice" in kinds else "") + (_REORDERED if "collective_permute" in kinds else ""),
         blocks=" and ".join(_sized(array, sizes, mesh) for array in (left, right)),
         body="\n".join(f"    {line}" for line in _body(strategy, sizes, mesh, dtypes)),
@@ -145,7 +154,7 @@ def jax_program(
         right_shape=_shape(right, sizes),
         left_dtype=_DTYPES[dtypes[left.name]],
         right_dtype=_DTYPES[dtypes[right.name]],
-        summed=f"{output.name}.sum(0)" if output.partial else output.name,
+        summed=f"{names['output']}.sum(0)" if output.partial else names["output"],
     )
 
 
@@ -174,10 +183,10 @@ def _body(
     strategy: Strategy, sizes: Mapping[str, float], mesh: Mapping[str, float], dtypes: Mapping[str, str]
 ) -> Iterable[str]:
     """One line a step, with the block as it is then."""
-    left, right, output = strategy.left.name, strategy.right.name, strategy.output.name
+    left, right, output = map(_variable, (strategy.left, strategy.right, strategy.output))
     for step in strategy.before:
         yield f"{_call(step)}  # {_sized(step.after, sizes, mesh)}"
-    dtype = _DTYPES[dtypes[output]]
+    dtype = _DTYPES[dtypes[strategy.output.name]]
     product = f"jnp.einsum(EINSUM, {left}, {right}, preferred_element_type={dtype})"
     yield f"{output} = {product}  # {_sized(strategy.result, sizes, mesh)}"
     for step in strategy.after:
@@ -188,7 +197,7 @@ def _body(
 
 def _call(step: Step) -> str:
     """A step as a statement on the block of its array."""
-    name, dims, axes = step.before.name, step.before.dims, _axes(step.axes)
+    name, dims, axes = _variable(step.before), step.before.dims, _axes(step.axes)
     match step.kind:
         case "slice":
             call = f"own_block({name}, {axes}, {dims.index(step.to_dim)})"
@@ -205,6 +214,12 @@ def _call(step: Step) -> str:
             cut, joined = dims.index(step.to_dim), dims.index(step.from_dim)
             call = f"jax.lax.all_to_all({name}, {axes}, split_axis={cut}, concat_axis={joined}, tiled=True)"
     return f"{name} = {call}"
+
+
+def _variable(array: ShardedArray) -> str:
+    """The name of an array; with an underscore, which no array's has, where Python or the program has it already."""
+    taken = iskeyword(array.name) or array.name in _NAMES or hasattr(builtins, array.name)
+    return f"{array.name}_" if taken else array.name
 
 
 def _einsum(product: Product) -> str:
