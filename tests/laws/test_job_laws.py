@@ -66,7 +66,8 @@ def test_the_reason_is_given_where_no_split_is_bound_by_arithmetic(capsys: pytes
     answer = asked(words, capsys)
 
     assert answer["compute_bound_schemes"] == []
-    assert answer["reason"].startswith("117 tokens a chip, where FSDP asks for")
+    assert answer["reason"].startswith("no scheme is bound by arithmetic; the closest is FSDP with tensor parallelism")
+    assert "117 tokens a chip, where FSDP asks for" in answer["reason"]
     assert answer["quantities"]["dcn_is_hidden"] is True
 
 
@@ -170,3 +171,12 @@ def test_a_stage_of_zero_says_what_a_chip_holds(capsys: pytest.CaptureFixture[st
 
 def test_the_screen_compares_the_stages_of_zero(capsys: pytest.CaptureFixture[str]) -> None:
     assert "optimizer, gradients, weights (FSDP)" in printed(CHAPTER_6, capsys)
+
+
+def test_a_split_of_one_tensor_way_is_fsdp() -> None:
+    """FSDP asks 2,550 / 3 · 257 / 9 tokens a chip, and is nearer to them than the best split is to its own."""
+    laws = ridgeline.train_laws("deepseek3-671b", on="v5p:16x16x16", batch_tokens="64Mi", seq_len=4096).laws
+
+    assert laws["rounded_tensor_degree"] == 1
+    assert (laws.layout, laws.choice) == ("FSDP", "none")
+    assert "the closest is FSDP, whose communication takes 1.33 times as long as arithmetic" in laws.reason

@@ -52,6 +52,8 @@ def test_four_pods_fail_inside_the_pod_and_not_between_them() -> None:
     assert {gate.name: gate.passed for gate in laws.gates} == {"fsdp": False, "mixed": False, "dcn": True}
     assert laws.layout == "data parallel over DCN, FSDP+TP inside each pod"
     assert laws.reason == (
+        "no scheme is bound by arithmetic; the closest is FSDP with tensor parallelism, whose communication takes "
+        "1.97 times as long as arithmetic. "
         "117 tokens a chip, where FSDP asks for 850 and FSDP with tensor parallelism for 454: "
         "use at most 2,312 chips a slice, or a batch of at least 4.06M tokens a slice"
     )

@@ -217,7 +217,7 @@ class TrainingLaws:
         """What to do, in words: the simplest scheme that is bound by arithmetic, or else the one that comes closest."""
         inside = "data parallel"
         if "fsdp_is_compute_bound" in self.known:
-            inside = "FSDP" if "fsdp" in self.compute_bound_schemes else "FSDP+TP"
+            inside = "FSDP" if self._fsdp_is_enough else "FSDP+TP"
         elif self.values.get("num_chips") == 1:
             inside = "one chip"
         elif self.values.get("replica_fits") is False:
@@ -225,6 +225,14 @@ class TrainingLaws:
         if self.known.values.get("num_slices", 1) == 1:
             return inside
         return f"data parallel over DCN, {inside} inside each pod"
+
+    @property
+    def _fsdp_is_enough(self) -> bool:
+        """Whether FSDP is bound by arithmetic, or the best split comes to it, or comes no closer than it does."""
+        if "fsdp" in self.compute_bound_schemes or self.values.get("rounded_tensor_degree") == 1:
+            return True
+        ratios = [self.values.get(f"{scheme}_compute_ratio", 0.0) for scheme in ("fsdp", "mixed")]
+        return self.choice == "none" and ratios[0] > ratios[1]
 
     @property
     def reason(self) -> str:
@@ -236,8 +244,12 @@ class TrainingLaws:
         )
         chips = format_count(max(self["num_fsdp_chips"], self["num_mixed_chips"]))
         tokens = format_count(min(self["fsdp_critical_tokens"], self["mixed_critical_tokens"]))
+        ratios = [self[f"{scheme}_compute_ratio"] for scheme in ("fsdp", "mixed")]
+        closest = "FSDP" if self._fsdp_is_enough else "FSDP with tensor parallelism"
         return (
-            f"{have} tokens a chip, where FSDP asks for {fsdp} and FSDP with tensor parallelism for {mixed}: "
+            f"no scheme is bound by arithmetic; the closest is {closest}, whose communication takes "
+            f"{1 / ratios[closest != 'FSDP']:.3g} times as long as arithmetic. {have} tokens a chip, where FSDP "
+            f"asks for {fsdp} and FSDP with tensor parallelism for {mixed}: "
             f"use at most {chips} chips a slice, or a batch of at least {tokens} tokens a slice"
         )
 
