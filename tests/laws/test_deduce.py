@@ -105,3 +105,30 @@ def test_each_quantity_has_its_range(name: str, value: float, expected: str) -> 
         read_quantities({name: value})
 
     assert (refused.value.where, refused.value.expected) == (name, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("W_ici_bytes_per_s", "180GB/s", 1.8e11),
+        ("C_flops_per_s", "459TFLOP/s", 4.59e14),
+        ("overlapped", "yes", True),
+        ("overlapped", "true", True),
+        ("overlapped", "0", False),
+    ],
+)
+def test_rates_have_units_and_switches_have_words(name: str, text: str, value: float) -> None:
+    assert read_quantities({name: text}) == {name: value}
+
+
+def test_a_switch_takes_no_other_word() -> None:
+    with pytest.raises(InputError, match="not yes or no"):
+        read_quantities({"overlapped": "perhaps"})
+
+
+def test_an_unknown_quantity_is_answered_with_those_that_exist() -> None:
+    with pytest.raises(InputError) as refused:
+        deduce(SYSTEM, {"quux": 2.0})
+
+    assert "width_size" in refused.value.expected
+    assert "area_size" in refused.value.expected

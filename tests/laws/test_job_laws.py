@@ -180,3 +180,19 @@ def test_a_split_of_one_tensor_way_is_fsdp() -> None:
     assert laws["rounded_tensor_degree"] == 1
     assert (laws.layout, laws.choice) == ("FSDP", "none")
     assert "the closest is FSDP, whose communication takes 1.33 times as long as arithmetic" in laws.reason
+
+
+@pytest.mark.parametrize("given", ["E=8", "k=2"])
+def test_experts_of_a_dense_model_are_refused(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CHAPTER_6, "--given", given]) == 2
+    assert "is dense: it has no experts" in capsys.readouterr().err
+
+
+def test_the_best_ways_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Their product is the number of chips."""
+    screen = printed(
+        ["train", "llama3-8b", "--on", "v5p:2x2x4", "--batch-tokens", "64Ki", "--seq-len", "4096", "--laws"], capsys
+    )
+
+    ways = screen.partition("best FSDP × tensor ways")[2].splitlines()[0].split("×")
+    assert float(ways[0]) * float(ways[1]) == pytest.approx(16, rel=0.01)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ridgeline.cost.explain import Derivation, derive
 from ridgeline.errors import InputError, nearest
-from ridgeline.units import parse_bytes, parse_count, parse_duration
+from ridgeline.units import parse_bytes, parse_bytes_per_s, parse_count, parse_duration, parse_flops_per_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -104,9 +104,7 @@ def deduce(formulas: System, values: Mapping[str, float]) -> Deduced:
     """
     for name, value in values.items():
         if name not in quantities(formulas):
-            fix = nearest(name, quantities(formulas)) or "leave it out"
-            expected = "a quantity of the system"
-            raise InputError("unknown quantity", where=name, value=value, expected=expected, fix=fix)
+            raise _unknown(name, value, formulas)
     found, derivations = dict(values), dict[str, Derivation]()
     while step := next(_applicable(formulas, found), None):
         quantity, formula = step
@@ -114,6 +112,17 @@ def deduce(formulas: System, values: Mapping[str, float]) -> Deduced:
         derivations[quantity] = _derived(quantity, formula, put_in)
         found[quantity] = derivations[quantity].value
     return Deduced(values=found, derivations=derivations, formulas=formulas)
+
+
+def _unknown(name: str, value: float, formulas: System) -> InputError:
+    """The valid names that look most like one that is not, however little."""
+    from difflib import get_close_matches  # only a mistake needs it
+
+    names = sorted(quantities(formulas))
+    alike = get_close_matches(name, names, n=6, cutoff=0.0)
+    expected = f"a quantity of these laws, such as {', '.join(alike)}"
+    fix = nearest(name, names) or "take one of those, or leave it out"
+    return InputError("unknown quantity", where=name, value=value, expected=expected, fix=fix)
 
 
 def _derived(quantity: str, formula: Formula, values: Mapping[str, float]) -> Derivation:
@@ -201,9 +210,22 @@ def _out_of_range(name: str, value: float) -> tuple[str, str] | None:
 
 
 def _parser(name: str) -> Callable[..., float]:
-    if name.endswith("_s") and not name.endswith("_per_s"):
+    if name in _SWITCHES:
+        return _parse_switch
+    if name.endswith("_s") and "_per_" not in name:
         return parse_duration
-    return parse_bytes if name.endswith("_bytes") else parse_count
+    readers = {"_flops_per_s": parse_flops_per_s, "_bytes_per_s": parse_bytes_per_s, "_bytes": parse_bytes}
+    return next((reader for unit, reader in readers.items() if name.endswith(unit)), parse_count)
+
+
+_SWITCHES = frozenset({"overlapped"})
+_WORDS = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
+
+
+def _parse_switch(value: str, *, where: str) -> bool:
+    if value.strip().lower() not in _WORDS:
+        raise InputError("not yes or no", where=where, value=value, expected=", ".join(_WORDS), fix="write yes or no")
+    return _WORDS[value.strip().lower()]
 
 
 @cache

@@ -67,6 +67,8 @@ def laws_of_job(job: Job, given: Mapping[str, float | str], *, where: str = "giv
         InputError: The slice is no torus, or a quantity is unknown or unusable.
     """
     told = read_quantities(given, where=where)
+    if not isinstance(_usual_channel(job.model), MoeSpec):
+        _refuse_experts(told, job.model.name, where=where)
     spent = [name for name in _SPENT if name in told]
     if len(spent) > 1:
         raise _told_twice(spent, where=where)
@@ -87,6 +89,18 @@ def laws_of_job(job: Job, given: Mapping[str, float | str], *, where: str = "giv
 
 _SPENT = ("mfu", "run_s", "chip_s", "chip_hours")
 """How well chips are used, or what that can be told from: one of them is enough."""
+
+
+def _refuse_experts(values: Mapping[str, float], model: str, *, where: str) -> None:
+    for name in ("E", "k"):
+        if name in values:
+            raise InputError(
+                f"{model} is dense: it has no experts",
+                where=f"{where}: {name}",
+                value=values[name],
+                expected="quantities of a dense model",
+                fix=f"leave {name} out, or ask about a mixture of experts",
+            )
 
 
 def _told_twice(spent: Sequence[str], *, where: str) -> InputError:

@@ -97,7 +97,7 @@ def _gate(gate: Gate, laws: TrainingLaws) -> tuple[Cell, ...]:
 def _split(laws: TrainingLaws) -> Iterator[tuple[str, str]]:
     yield "recommended", laws.layout
     if "mixed_compute_ratio" in laws:
-        best = f"{format_count(round(laws['optimal_data_degree']))} × {format_count(laws['optimal_tensor_degree'])}"
+        best = f"{format_count(laws['optimal_data_degree'])} × {format_count(laws['optimal_tensor_degree'])}"
         yield "best FSDP × tensor ways", best
         ways = ("capped_data_degree", "context_degree", "rounded_tensor_degree")
         data, context, tensor = (format_count(laws[name]) for name in ways)
