@@ -130,6 +130,37 @@ def test_what_a_question_leaves_open_is_not_printed(
     assert not re.search(r"\bnan\b", printed)
 
 
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        (["all_gather", "--bytes", "0", "--on", "v5e:4x4"], "--bytes"),
+        (["all_gather", "--bytes", "1MB", "--on", "v5e:4x4", "--axis", "q"], "--axis"),
+        (["all_gather", "--bytes", "1MB", "--on", "v5e:4x4", "--axis", "x", "--sharded", "x"], "--sharded"),
+        (["point_to_point", "--bytes", "1MB", "--on", "v5e:4x4", "--start", "9,9"], "--start"),
+        (["point_to_point", "--bytes", "1MB", "--on", "v5e:4x4", "--start", "0,0", "--end", "0,0"], "--end"),
+        (["path", "--bytes", "1MB", "--on", "v5e:4x4", "--compute-dtype", "q"], "--compute-dtype"),
+        (["elementwise", "--B", "8", "--D", "8", "--on", "v5e", "--weights-from", "host"], "--weights-from"),
+        (["attention", "--T", "8", "--N", "8", "--H", "8", "--on", "v5e:4x4", "--axis", "x"], "--axis"),
+    ],
+)
+def test_what_is_refused_goes_by_the_name_of_its_flag(
+    words: list[str], where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["roofline", *words]) == 2
+
+    assert f"\n  where:    {where}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("unit", ["mxu", "vpu"])
+@pytest.mark.parametrize("said", [[], ["--clock", "1GHz"]])
+def test_a_unit_of_which_too_little_is_said_is_refused(
+    unit: str, said: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["roofline", unit, *said]) == 2
+
+    assert "expected: " in capsys.readouterr().err
+
+
 def test_an_unknown_word_is_told_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["roofline", "matmull"]) == 2
 

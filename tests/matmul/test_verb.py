@@ -120,3 +120,19 @@ def test_what_cannot_be_answered_gets_one_message(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(message), err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["A[]", "--sizes", "B=1"], "expected: no sizes: the array is a number\n"),
+        (["A[B_X] -> A[B]", "--sizes", "B=8", "--mesh", "X=4", "--emit", "jax"], "where:    --emit\n"),
+        ([PRODUCT, "--emit", "torch"], "invalid value for '--emit': 'torch' is not one of 'jax'\n"),
+    ],
+)
+def test_what_is_refused_is_said_in_the_words_of_the_command_line(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["matmul", *words]) == 2
+
+    assert said in capsys.readouterr().err

@@ -97,5 +97,5 @@ def _options(
 
 def _usage_message(error: typer.TyperException, command: str) -> str:
     """What typer says of a malformed command line, in our form."""
-    message = error.format_message().strip().rstrip(".")
+    message = error.format_message().strip().rstrip(".").replace("Value error, ", "")  # pydantic's word, not ours
     return f"error: {message[:1].lower()}{message[1:]}\n  where:    {command}\n  fix:      see {command} --help"

@@ -88,7 +88,8 @@ def matmul(
             fix="add --emit jax; without it every strategy is shown",
         )
     answer = answer_matmul(read_matmul(notation, arguments, written=_flag))
-    program = matmul_program(answer, strategy=strategy, where="--strategy") if emit else None
+    where = "--emit" if strategy is None else "--strategy"
+    program = matmul_program(answer, strategy=strategy, where=where) if emit else None
     if json:
         print_json(matmul_json(answer) | ({} if program is None else {"program": program}))
     elif program is not None:

@@ -82,7 +82,20 @@ def answered(word: str, flags: Mapping[str, Value]) -> Shown:
             fix=nearest(name, QUESTIONS) or "write, for example, matmul",
         )
     said = Said(arguments={NAMES.get(flag, flag): value for flag, value in flags.items()}, written=_flag)
-    return QUESTIONS[name](name, said)
+    try:
+        return QUESTIONS[name](name, said)
+    except InputError as error:
+        if error.where not in _ARGUMENTS:
+            raise
+        named = said.written(_ARGUMENTS[error.where])
+        raise InputError(error.what, where=named, value=error.value, expected=error.expected, fix=error.fix) from None
+
+
+_ARGUMENTS: Mapping[str, str] = {
+    "size_bytes": "bytes",
+    **{name: name for name in ("start", "end", "axis", "sharded", "wraps", "topology", "compute_dtype")},
+}
+"""What a question calls an argument, and the flag that it is."""
 
 
 def _flag(name: str) -> str:
@@ -155,6 +168,14 @@ def _unit(name: str, said: Said) -> Shown:
         title, known = f"Matrix units {of}", deduce(MATRIX_UNIT, read_matrix_unit(said))
     else:
         title, known = f"Vector units {of}", deduce(VECTOR_UNIT, read_vector_unit(said))
+    if not known.derivations:
+        needed = {"mxu": ("array", "clock", "count"), "vpu": ("sublanes", "lanes", "alus", "clock")}[name]
+        raise said.refuse(
+            "nothing follows from this",
+            "on",
+            expected=f"a TPU, or figures of its units: {', '.join(map(said.written, needed))}",
+            fix="name a TPU, for example --on v5e",
+        )
     return Shown(report=unit_report(title, known), json=unit_json(known), derivations=list(known.derivations.values()))
 
 

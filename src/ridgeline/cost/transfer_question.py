@@ -267,7 +267,7 @@ def _rates_of(chip: Chip, compute_dtype: str) -> _Rates:
             where="compute_dtype",
             value=compute_dtype,
             expected=f"one of {', '.join(chip.peak_flops_per_s)}",
-            fix="choose one of these, or state peak_flops_per_s",
+            fix="choose one of these, or state the peak",
         )
     return _Rates(
         pcie_bytes_per_s=nan if chip.pcie_bytes_per_s is None else chip.pcie_bytes_per_s,

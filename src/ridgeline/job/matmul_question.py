@@ -225,7 +225,7 @@ def _sizes(sizes: Pairs, question: Question, *, must: bool, where: str) -> dict[
                 f"no array has a dimension {dim}",
                 where=where,
                 value=dim,
-                expected=f"sizes of {', '.join(dims)}",
+                expected=f"sizes of {', '.join(dims)}" if dims else "no sizes: the array is a number",
                 fix=nearest(dim, dims) or f"leave {dim} out",
             )
     if missing := [dim for dim in dims if dim not in known]:

@@ -87,6 +87,10 @@ class OperationArguments(RateArguments, total=False):
 
 
 _PLACES = ("weights_from", "activations_from")
+_NO_PLACE: Mapping[OperationKind, tuple[str, ...]] = {"elementwise": ("weights_from",)}
+"""An operation without weights has no place for them."""
+
+_SPLITS: tuple[OperationKind, ...] = ("matmul",)
 _SPLIT = ("axis", "chips", "link_bandwidth", "scatter")
 _EXTRAS: Mapping[OperationKind, tuple[str, ...]] = {
     "matmul": _SPLIT,
@@ -112,8 +116,16 @@ def read_operation(kind: str, said: Said) -> OperationQuestion:
         InputError: Something is unknown, missing, malformed, or contradicts something else.
     """
     operation = _kind(kind, said)
+    places = [place for place in _PLACES if place not in _NO_PLACE.get(operation, ())]
+    if operation not in _SPLITS and said.has("axis"):
+        raise said.refuse(
+            f"the contraction of {operation} is not split here",
+            "axis",
+            expected=f"an operation whose contraction chips can share: {', '.join(_SPLITS)}",
+            fix=f"leave {said.written('axis')} out, or ask of matmul",
+        )
     said.refuse_unless(
-        (*SIZES[operation], *_EXTRAS.get(operation, ()), *RATES, *DTYPES, *_PLACES, "unit", "sweep"), question=operation
+        (*SIZES[operation], *_EXTRAS.get(operation, ()), *RATES, *DTYPES, *places, "unit", "sweep"), question=operation
     )
     chip, hardware = read_machine(said)
     weights_from, activations_from = read_memory(said, "weights_from"), read_memory(said, "activations_from")

@@ -246,7 +246,7 @@ def _axes(said: Said, name: str, hardware: Slice | None) -> tuple[Axis, ...]:
 
 
 def _size_bytes(said: Said) -> float:
-    size_bytes = said.number("bytes", parse_bytes)
+    size_bytes = said.positive("bytes", parse_bytes)
     if size_bytes is not None and said.has("shape"):
         raise said.refuse("the array has bytes and a shape", "shape", expected="one of the two", fix="leave one out")
     return nan if size_bytes is None else size_bytes

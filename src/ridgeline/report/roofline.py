@@ -243,7 +243,11 @@ def _critical(answer: OperationRoofline) -> Table:
         ),
         right=frozenset({2, 3}),
         note="Exactly: all arrays counted, other sizes as asked. By the rule: only the weights are traffic"
-        + (", rings as the book approximates them. Both sizes are needed." if answer.link is not None else "."),
+        + (
+            ", collectives are as the book approximates them. Both sizes are needed."
+            if answer.link is not None
+            else "."
+        ),
     )
 
 
