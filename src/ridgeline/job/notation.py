@@ -29,7 +29,8 @@ EXAMPLE = "A[B,D] @ W[D_X,F_Y] -> C[B,F_Y]"
 _TOKEN = re.compile(r"\s*(->|[A-Za-z][A-Za-z0-9]*|\S)")
 _LEFT_OUT = re.compile(r",\s*(?:\.\.\.|…)|(?<=[*·@])_\w+")
 _ARRAY = r"\w*\??\[\s*[A-Za-z][\w{},\s.…]*\](?:\s*\{\s*U_[^}]*\})?"
-_IN_TEXT = re.compile(rf"{_ARRAY}(?:\s*(?:[*·@]_\w+|[@*·×x→]|->)\s*{_ARRAY})*")
+_IN_TEXT = re.compile(rf"{_ARRAY}(?:(?:\s*(?:[*·@]_\w+|[@*·×x→]|->)\s*|\s+(?:by|times)\s+){_ARRAY})*")
+_IN_WORDS = re.compile(r"(?<=[\]}])\s+(?:by|times)\s+")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 _LETTER = re.compile(r"[A-Za-z][0-9]*")
 _PRODUCT_SIGNS = {"@", "*", "·", "×", "x"}
@@ -81,13 +82,15 @@ def find_notation(text: str) -> str | None:
 
     >>> find_notation("On a ring: A[I_X, J] x B[J, K_X], both outer dims on one axis.")
     'A[I_X, J] x B[J, K_X]'
+    >>> find_notation("Multiply A[N, M_X] by B[M, K].")
+    'A[N, M_X] @ B[M, K]'
     >>> find_notation("Shards of [I_XY, J, ...]?")
     'A[I_XY, J]'
     """
     found = _IN_TEXT.search(text)
     if found is None:
         return None
-    written = _LEFT_OUT.sub("", found[0])
+    written = _IN_WORDS.sub(" @ ", _LEFT_OUT.sub("", found[0]))
     return written if written[0] != "[" else f"A{written}"
 
 
