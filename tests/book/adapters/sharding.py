@@ -39,7 +39,9 @@ def layout(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, A
     if "specs" in inputs:
         checks = [ridgeline.check_layout(array("A", DIMS, spec)).is_legal for spec in inputs["specs"]]
         return {key: checks for key in wanted if key in {"valid", "legal"}}
-    notation = array("A", DIMS, inputs["spec"]) if "spec" in inputs else ridgeline.find_notation(inputs["setup"])
+    notation = (
+        array("A", DIMS, inputs["spec"]) if "spec" in inputs else ridgeline.find_notation(inputs.get("setup", ""))
+    )
     check = ridgeline.check_layout(notation)
     answers = {"valid": check.is_legal, "legal": check.is_legal, "reason": check.reason}
     if check.is_legal:
@@ -64,7 +66,7 @@ def layout(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, A
             "replication": lying.replication_factor,
             "replication_factor": lying.replication_factor,
         }
-    return {key: value for key, value in answers.items() if key in wanted}
+    return known(answers, wanted)
 
 
 @adapter("sharded_matmul")
@@ -83,7 +85,12 @@ def sharded_matmul(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mappin
         answers = of_case(answer.product) | of_textbook(answer.product, lines) | of_strategies(answer.product)
         if "C" in inputs:
             answers = answers | {"comm": answer.product.textbook.strategy.communication}
-    return {key: value for key, value in answers.items() if key in wanted}
+    return known(answers, wanted)
+
+
+def known(answers: Mapping[str, Any], wanted: Collection[str]) -> dict[str, Any]:
+    """The answers that are wanted; one that the item leaves open is left out."""
+    return {key: value for key, value in answers.items() if key in wanted if str(value) != "nan"}
 
 
 def of_case(product: object) -> dict[str, Any]:
@@ -131,7 +138,8 @@ def of_textbook(product: object, lines: object) -> dict[str, Any]:
 
 def of_strategies(product: object) -> dict[str, Any]:
     """How the strategies compare, and the book's rules for when to choose which."""
-    answers = {"winner": f"strategy{product.approximate_best.number}"}
+    fastest = product.approximate_best
+    answers = {"winner": f"strategy{fastest.number}"} if str(fastest.time_s) != "nan" else {}
     for cost in product.approximate:
         answers = answers | {
             f"t{cost.number}": cost.time_s,
@@ -167,8 +175,8 @@ def asked(inputs: Mapping[str, Any]) -> str:
         return f"{array('A', DIMS, [inputs['before']])} -> {array('A', DIMS, [inputs['after']])}"
     if "op" in inputs:
         return ELEMENTWISE
-    if ridgeline.find_notation(inputs["setup"]):
-        return ridgeline.find_notation(inputs["setup"])
+    if ridgeline.find_notation(inputs.get("setup", "")):
+        return ridgeline.find_notation(inputs.get("setup", ""))
     return STRATEGIES
 
 

@@ -45,6 +45,10 @@ def flops(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, An
 def attention(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, Any]:
     if "x1" in inputs:
         return {"match": ridgeline.merge_softmax(inputs["x1"], inputs["x2"]).matches}
+    for name in ("T", "S", "G"):
+        if isinstance(inputs.get(name), list):
+            each = [attention({**inputs, name: value}, wanted) for value in inputs[name]]
+            return {key: [answers[key] for answers in each] for key in each[0]}
     found = _scores(inputs) if "D" in inputs or "N" in inputs else {}
     names = {"T": "T", "S": "S", "G": "G", "N": "N", "K": "K", "ridge": "ridge_flops_per_byte"} | {
         "C": "C_flops_per_s",
