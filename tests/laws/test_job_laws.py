@@ -196,3 +196,11 @@ def test_the_best_ways_are_shown_as_they_are(capsys: pytest.CaptureFixture[str])
 
     ways = screen.partition("best FSDP × tensor ways")[2].splitlines()[0].split("×")
     assert float(ways[0]) * float(ways[1]) == pytest.approx(16, rel=0.01)
+
+
+def test_a_stage_of_zero_decides_the_memory_gate_where_no_batch_is_given() -> None:
+    job = {"on": "v5p:4x4x8", "seq_len": 4096}
+    laws = [ridgeline.train_laws("llama3-70b", **job, given={"stage": stage}).laws for stage in (0, 3)]
+
+    assert [each["run_fits"] for each in laws] == [False, True]
+    assert [each["chip_held_bytes"] for each in laws] == [each["zero_bytes"] for each in laws]

@@ -114,6 +114,7 @@ LAWS: Final[System] = (
         laws_run.mfu,
         laws_run.num_steps,
         laws_pipeline.bubble_ratio,
+        laws_pipeline.bubble_fraction,
         laws_pipeline.hand_over_bytes,
         laws_run.run_usd,
     ),

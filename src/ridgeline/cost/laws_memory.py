@@ -160,7 +160,7 @@ def chip_held_bytes(*, held_bytes: float, num_chips: float) -> float:
     return held_bytes / num_chips
 
 
-def chip_staged_bytes(*, zero_bytes: float, saved_bytes: float, num_chips: float) -> float:
+def chip_staged_bytes(*, zero_bytes: float, num_chips: float, saved_bytes: float = 0.0) -> float:
     """Bytes on each chip under a stage of ZeRO: what it keeps of weights, gradients and optimizer, and its activations.
 
     Formula: zero_bytes + saved_bytes / num_chips

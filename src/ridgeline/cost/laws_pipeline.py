@@ -24,6 +24,19 @@ def bubble_ratio(*, num_stages: Number, num_microbatches: Number, num_repeats: N
     return (num_stages - 1) / (num_repeats * num_microbatches)
 
 
+def bubble_fraction(*, bubble_ratio: Number) -> Number:
+    """Share of a step in which a stage waits.
+
+    Formula: bubble_ratio / (1 + bubble_ratio); (num_stages − 1) / (num_microbatches + num_stages − 1) of one repeat
+
+    Source: Huang et al., arXiv:1811.06965, section 2.3.
+
+    >>> round(bubble_fraction(bubble_ratio=0.375), 4)  # 3 / 11
+    0.2727
+    """
+    return bubble_ratio / (1 + bubble_ratio)
+
+
 def hand_over_bytes(*, B_tokens: float, D: float, num_microbatches: float = 1.0, b_a: float = 2.0) -> float:
     """Activations of a microbatch that one stage hands to the next; as much comes back as gradients.
 

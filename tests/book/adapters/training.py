@@ -73,6 +73,15 @@ NAMES = {
     "active": "P_active",
     "C_sparse": "sparse_flops_per_s",
     "sparsity": "sparsity_factor",
+    "stage": "stage",
+    "zero_stage": "stage",
+    "kappa": "kappa",
+    "stages": "num_stages",
+    "num_stages": "num_stages",
+    "pp": "num_stages",
+    "microbatches": "num_microbatches",
+    "num_microbatches": "num_microbatches",
+    "repeats": "num_repeats",
 }
 """What an item calls a quantity of the laws."""
 
@@ -141,7 +150,17 @@ PLAN = BATCH | {
     "sp": ("context_degree",),
     "tp": ("rounded_tensor_degree",),
     "total": ("num_layout_chips",),
+    "bubble": ("bubble_ratio",),
+    "bubble_ratio": ("bubble_ratio",),
+    "fraction": ("bubble_fraction", "num_fsdp_slices"),
+    "bubble_fraction": ("bubble_fraction",),
+    "bytes_per_chip": ("chip_held_bytes",),
 }
+
+OVERLAPPED = {"overlapped", "tokens_per_chip_max", "mixed_threshold_max"}
+"""Keys by which an item asks for overlapped communication beside the sum."""
+
+AT_ONCE = {"overlapped": True}
 
 ALONE = {"num_chips": 1, "mfu": 1}
 """One chip at its peak."""
@@ -153,7 +172,7 @@ ONCE = {"same_as_dp", "depends_on_batch", "typical"}
 @adapter("training.critical_batch", "training.dcn")
 def critical_batch(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, Any]:
     axes = {} if "F" in inputs else {"n_axes": inputs.get("n_axes", 1)}
-    laws = _laws(inputs, {"pod": "N", "chips": "N"}, **axes)
+    laws = _laws(inputs, {"pod": "N", "chips": "N"}, **(axes | _overlap(inputs, wanted)))
     answers = _picked(laws, BATCH, wanted) | _picked(
         laws,
         {
@@ -205,8 +224,12 @@ def plan(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, Any
 
 @adapter("training.memory")
 def memory(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, Any]:
-    saved = MLP_OUTPUTS if "mult" in inputs else {}
+    saved = MLP_OUTPUTS if {"mult", "F"} & {*inputs} else {}
+    if {"nodes", "ckpts", "checkpoints", "matmuls", "saved"} & {*inputs}:
+        saved = {}
     names = {"K": "kappa", "Nd": "X", "N_d": "X", "B": "batch_tokens", "N": "num_chips"}
+    if {"stage", "zero_stage"} & {*inputs} and not {"X", "Nd", "N_d"} & {*inputs}:
+        names = names | {"N": "X", "chips": "X", "n_chips": "X", "num_chips": "X", "dp": "X"}
     laws = _laws(inputs, names, **saved)
     answers = _picked(
         laws,
@@ -221,7 +244,8 @@ def memory(inputs: Mapping[str, Any], wanted: Collection[str]) -> Mapping[str, A
             "total": ("held_bytes",),
             "chips": ("num_memory_chips",),
             "min_chips": ("num_whole_memory_chips",),
-            "per_chip": ("chip_held_bytes",),
+            "per_chip": ("chip_held_bytes", "zero_bytes"),
+            "bytes_per_chip": ("chip_held_bytes", "zero_bytes"),
             "fits": ("run_fits", "replica_fits"),
             "dp_fits": ("replica_fits",),
             "max_params": ("num_replica_parameters",),
@@ -371,6 +395,14 @@ def _scheme(setup: str) -> str:
     words = ["", *setup.lower().replace("+", " ").replace(",", " ").split()]
     found, *_ = [scheme for scheme, one, other in SCHEMES if one in words and other in words]
     return found
+
+
+def _overlap(inputs: Mapping[str, Any], wanted: Collection[str]) -> dict[str, bool]:
+    """The switch, where the sentence has the communications of both axes at once and no key asks for that beside it."""
+    sentence = inputs["setup"].lower()
+    if "not overlapped" in sentence or "un-overlapped" in sentence or "overlapped" not in sentence:
+        return {}
+    return {} if OVERLAPPED & {*inputs, *wanted} else AT_ONCE
 
 
 def _laws(inputs: Mapping[str, Any], names: Mapping[str, str], **more: float | str) -> list[Any]:
