@@ -135,6 +135,23 @@ def test_a_split_contraction_is_bound_by_its_width_not_by_its_rows() -> None:
     assert many.flops == 1 << 16 << 13 << 12
 
 
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [("batched_matmul", {"B": 4, "T": 8}), ("expert_matmul", {"B": 16, "k": 2, "E": 4})],
+)
+def test_matrices_of_several_kinds_share_a_contraction_as_one_of_as_many_rows_does(
+    kind: str, sizes: dict[str, int]
+) -> None:
+    asked = {"D": 8192, "F": 4096, "on": "v5e:4x4", "axis": "x"}
+
+    several = ridgeline.roofline(kind, **sizes, **asked)
+    one = ridgeline.roofline("matmul", B=32, **asked)
+
+    assert several.flops == one.flops
+    assert several.link == one.link
+    assert critical(several, "D") == critical(one, "D")
+
+
 def test_leaving_the_sum_scattered_halves_the_width_that_is_needed() -> None:
     summed, scattered = (
         ridgeline.roofline("matmul", B=8, D=8192, F=4096, on="v5p:4x4x4", axis="x", scatter=scatter)

@@ -22,6 +22,7 @@ from ridgeline.cost.operation_demand import (
     crossovers_of,
     exact_flops_of,
     flops_of,
+    output_rows,
     small_batch_intensity_of,
     traffic_of,
 )
@@ -194,7 +195,7 @@ def _exchange(question: OperationQuestion, split: Split) -> CollectiveAnswer:
         stated["wiring"] = "line"  # two chips have one link, not a ring of two
     return collective(
         "reduce_scatter" if split.scatter else "all_reduce",
-        size_bytes=question.element_bytes.outputs * sizes["B"] * sizes["F"] / outputs,
+        size_bytes=question.element_bytes.outputs * output_rows(question.kind, sizes) * sizes["F"] / outputs,
         axes=split.axes,
         hardware=hardware,
         **stated,
@@ -212,7 +213,7 @@ def _link(question: OperationQuestion, split: Split, *, flops: float, peak_flops
         derive(
             critical_contraction_size,
             N=split.num_chips,
-            B=question.sizes["B"],
+            B=output_rows(question.kind, question.sizes),
             F=question.sizes["F"],
             exchange_s=exchange_s,
             C_flops_per_s=peak_flops_per_s,

@@ -57,7 +57,7 @@ class OperationArguments(RateArguments, total=False):
         flops_per_element: What it computes of each element.
         flops: Of anything else, for `work`.
         bytes: Of anything else, for `work`.
-        axis: Axes of the slice over which the contraction of a matmul is split.
+        axis: Axes of the slice over which the contraction of a matmul, batched or of experts too, is split.
         chips: Or the number of chips that share it.
         link_bandwidth: Of one link between them, one way.
         scatter: Whether the sum is left scattered.
@@ -90,10 +90,10 @@ _PLACES = ("weights_from", "activations_from")
 _NO_PLACE: Mapping[OperationKind, tuple[str, ...]] = {"elementwise": ("weights_from",)}
 """An operation without weights has no place for them."""
 
-_SPLITS: tuple[OperationKind, ...] = ("matmul",)
+_SPLITS: tuple[OperationKind, ...] = ("matmul", "batched_matmul", "expert_matmul")
 _SPLIT = ("axis", "chips", "link_bandwidth", "scatter")
 _EXTRAS: Mapping[OperationKind, tuple[str, ...]] = {
-    "matmul": _SPLIT,
+    **dict.fromkeys(_SPLITS, _SPLIT),
     "elementwise": ("reads", "writes", "flops_per_element"),
     "work": ("flops", "bytes"),
 }
