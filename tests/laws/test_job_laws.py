@@ -204,3 +204,9 @@ def test_a_stage_of_zero_decides_the_memory_gate_where_no_batch_is_given() -> No
 
     assert [each["run_fits"] for each in laws] == [False, True]
     assert [each["chip_held_bytes"] for each in laws] == [each["zero_bytes"] for each in laws]
+
+
+@pytest.mark.parametrize("given", ["num_chips=12.5", "num_slices=3"])
+def test_a_slice_has_whole_chips(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*CHAPTER_6, "--given", given]) == 2
+    assert "whole chips in every slice" in capsys.readouterr().err

@@ -81,6 +81,9 @@ def laws_of_job(job: Job, given: Mapping[str, float | str], *, where: str = "giv
     }
     ways = known.get("X", known["num_chips"])
     laws = TrainingLaws(known=deduce(LAWS, known | ({"X": ways} if "stage" in told else {})))
+    for name in ("num_chips", "N"):
+        if laws[name] % 1:
+            raise _part_of_a_chip(laws, name, where=where)
     if spent and laws.values.get("mfu", 0) > 1:
         raise _beyond_the_peak(laws, spent[0], where=where)
     zero = tuple(derive(zero_bytes, stage=stage, X=ways, **_shares(laws)) for stage in range(4))
@@ -101,6 +104,17 @@ def _refuse_experts(values: Mapping[str, float], model: str, *, where: str) -> N
                 expected="quantities of a dense model",
                 fix=f"leave {name} out, or ask about a mixture of experts",
             )
+
+
+def _part_of_a_chip(laws: TrainingLaws, name: str, *, where: str) -> InputError:
+    slices = laws["num_slices"]
+    return InputError(
+        f"{name} would be {laws[name]:g}",
+        where=f"{where}: {name}",
+        value=f"num_chips = {laws['num_chips']:g}, num_slices = {slices:g}",
+        expected="whole chips in every slice",
+        fix=f"take a multiple of {format_things(slices, 'chip')}",
+    )
 
 
 def _told_twice(spent: Sequence[str], *, where: str) -> InputError:
