@@ -137,3 +137,9 @@ def test_a_search_that_cannot_be_made_is_refused(arguments: dict[str, object], w
         asked("A[B,D] @ W[D,F] -> C[B,F]", **arguments)
 
     assert refused.value.what == what
+
+
+@pytest.mark.parametrize("rates", [{}, {"peak": 1e14}, {"axis_bandwidth": 1e11}])
+def test_layouts_are_not_ranked_by_times_that_are_not_known(rates: dict[str, float]) -> None:
+    with pytest.raises(ridgeline.InputError, match="a search needs the rates"):
+        ridgeline.matmul("A[B,D] @ W[D,F]", sizes="B=8,D=8,F=8", mesh="X=4", **rates)

@@ -155,6 +155,14 @@ def _search(question: MatmulQuestion, product: Product, setting: Setting) -> Lay
             expected="sizes of every dimension, and a mesh or a slice",
             fix="give them, or write the layouts down with subscripts",
         )
+    if isnan(setting.machine.peak_flops_per_s) or isnan(setting.machine.link_bytes_per_s):
+        raise InputError(
+            "a search needs the rates of a device and of its links",
+            where=question.where,
+            value=str(product),
+            expected="a slice, or a peak and the bandwidth of a link or an axis",
+            fix="name a slice, or write the layouts down with subscripts",
+        )
     memory_bytes = question.memory_bytes
     if question.hardware is not None and memory_bytes == inf:
         memory_bytes = question.hardware.usable_hbm_bytes / question.hardware.num_devices
