@@ -124,17 +124,6 @@ def exact_flops_of(kind: OperationKind, sizes: Mapping[str, float]) -> Figure:
     return _derived(derive(matmul_exact_flops, **_pick(sizes, "BDF")))
 
 
-def output_rows(kind: OperationKind, sizes: Mapping[str, float]) -> float:
-    """Rows of the result of a product, each F wide; of experts, those of every expert, before they are combined."""
-    match kind:
-        case "batched_matmul":
-            return sizes["B"] * sizes["T"]
-        case "expert_matmul":
-            return float(routed_rows(**_pick(sizes, "Bk")))
-        case _:
-            return sizes["B"]
-
-
 def small_batch_intensity_of(kind: OperationKind, sizes: Mapping[str, float], element_bytes: ElementBytes) -> Figure:
     """The intensity to which an operation tends while its weights are all the traffic; NaN where it has none."""
     match kind:

@@ -22,7 +22,6 @@ from ridgeline.cost.operation_demand import (
     crossovers_of,
     exact_flops_of,
     flops_of,
-    output_rows,
     small_batch_intensity_of,
     traffic_of,
 )
@@ -35,6 +34,7 @@ from ridgeline.cost.roofline import (
     transfer_s,
 )
 from ridgeline.cost.roofline_answer import CriticalSize, OperationRoofline, SweptSize, Traffic
+from ridgeline.cost.single_operation import routed_rows
 from ridgeline.job.operation import ElementBytes
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from ridgeline.cost.collective_answer import CollectiveAnswer
     from ridgeline.cost.roofline_answer import Bound
-    from ridgeline.job.operation import Memory, OperationQuestion, Rates, Split
+    from ridgeline.job.operation import Memory, OperationKind, OperationQuestion, Rates, Split
     from ridgeline.job.transfer import Wires
 
 
@@ -183,6 +183,17 @@ def _local_sizes(question: OperationQuestion) -> Mapping[str, float]:
     return {**question.sizes, "D": question.sizes["D"] / question.split.num_chips}
 
 
+def _output_rows(kind: OperationKind, sizes: Mapping[str, float]) -> float:
+    """Rows of the result of a product, each F wide; of experts, those of every expert, before they are combined."""
+    match kind:
+        case "batched_matmul":
+            return sizes["B"] * sizes["T"]
+        case "expert_matmul":
+            return float(routed_rows(B=sizes["B"], k=sizes["k"]))
+        case _:
+            return sizes["B"]
+
+
 def _exchange(question: OperationQuestion, split: Split) -> CollectiveAnswer:
     """The sum of partial results; devices of one chip that do not share the contraction split the output."""
     sizes, hardware = question.sizes, split.hardware
@@ -195,7 +206,7 @@ def _exchange(question: OperationQuestion, split: Split) -> CollectiveAnswer:
         stated["wiring"] = "line"  # two chips have one link, not a ring of two
     return collective(
         "reduce_scatter" if split.scatter else "all_reduce",
-        size_bytes=question.element_bytes.outputs * output_rows(question.kind, sizes) * sizes["F"] / outputs,
+        size_bytes=question.element_bytes.outputs * _output_rows(question.kind, sizes) * sizes["F"] / outputs,
         axes=split.axes,
         hardware=hardware,
         **stated,
@@ -213,7 +224,7 @@ def _link(question: OperationQuestion, split: Split, *, flops: float, peak_flops
         derive(
             critical_contraction_size,
             N=split.num_chips,
-            B=output_rows(question.kind, question.sizes),
+            B=_output_rows(question.kind, question.sizes),
             F=question.sizes["F"],
             exchange_s=exchange_s,
             C_flops_per_s=peak_flops_per_s,
