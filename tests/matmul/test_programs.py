@@ -57,7 +57,7 @@ CASES: Mapping[str, tuple[Mapping[str, int], int]] = {
     # The result would be split twice over X.
     "A[B_X,D] @ W[D,F_X] -> C[B_X,F]": (LINE, 1),
     "A[B_X,D] @ W[D,F_X] -> C[B,F_X]": (LINE, 1),
-    # The result is split along another dimension: XLA gathers A, though exchanging C moves an eighth of that.
+    # The result is split along another dimension: XLA gathers A, though exchanging C moves a quarter of that.
     "A[B_X,D] @ W[D,F] -> C[B,F_X]": (LINE, 2),
 }
 """Each with its mesh, and the number of the strategy that XLA chooses for the same layouts (jax 0.10 and 0.12).
