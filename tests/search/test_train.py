@@ -230,3 +230,36 @@ def test_known_jobs_get_the_sharding_that_published_recipes_use(
 
     assert best.plan.mesh[dominant] == max(best.plan.mesh.values())
     assert 0.2 < best.mfu < 0.75
+
+
+ACROSS_SLICES = replace(
+    MAIN,
+    model=load_model("llama3.1-8b"),
+    hardware=parse_slice("8*v6e:4x4"),
+    workload=Workload(seq_len=2048, global_batch=128),
+    plan=PlanRequest(mesh={"fsdp": 16, "dcn_dp": 4, "dcn_fsdp": 2}),
+)
+"""Little work for many slices: weights gathered and gradients summed over one slow network."""
+
+
+def test_weights_sharded_across_slices_on_a_small_batch_wait_for_the_network() -> None:
+    best = train(ACROSS_SLICES).best
+
+    assert best.bound == "network"
+    assert "the network between hosts is busy" in best.bound_reason
+
+
+def test_no_step_is_shorter_than_its_network_is_busy() -> None:
+    setting = training_setting(ACROSS_SLICES, global_batch=128)
+    parts = train(ACROSS_SLICES).best.step.parts
+    rate_bytes_per_s = ACROSS_SLICES.hardware.chip.network_bytes_per_s * setting.efficiency.network
+
+    assert float(parts.work.amounts["network"]) / rate_bytes_per_s <= float(parts.expected_s) * (1 + 1e-9)
+
+
+def test_memory_capacity_binds_where_what_does_not_fit_would_be_a_tenth_faster() -> None:
+    workload = Workload(seq_len=4096, global_batch=4096)
+    deepseek = replace(MAIN, model=load_model("deepseek3-671b"), hardware=parse_slice("tpu7x:4x8x8"), workload=workload)
+
+    assert train(deepseek).best.bound == "memory_capacity"
+    assert train(MAIN).best.bound == "compute"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ridgeline.cost.columns import TrainingSetting
     from ridgeline.cost.work import Part
 
 MATMUL = "matmuls"
@@ -19,6 +20,7 @@ RECOMPUTE = "recomputation"
 OPTIMIZER = "optimizer"
 BUBBLE = "pipeline bubble"
 OVERHEAD = "step overhead"
+CONTENTION = "network contention"
 HOST = "host transfers"
 
 COMMUNICATION: Mapping[str, str] = {
@@ -72,16 +74,32 @@ def _cause(part: Part) -> str:
     if part.phase in {"recompute", "optimizer"}:
         return RECOMPUTE if part.phase == "recompute" else OPTIMIZER
     if part.resource == "overhead":
-        return BUBBLE if part.name == "bubble" else OVERHEAD
+        return {"bubble": BUBBLE, "contention": CONTENTION}.get(part.name, OVERHEAD)
     if part.resource == "hbm":
         return VECTOR
     return ATTENTION if "scores" in part.name.split("/") else MATMUL
 
 
-def busy_s(step: Part) -> dict[str, float]:
-    """Seconds each resource is busy in a step, hidden or not: compute, hbm, ici, network, host, overhead."""
+def busy_s(step: Part, setting: TrainingSetting) -> dict[str, float]:
+    """Seconds each resource is busy in a step, hidden or not: compute, hbm, ici, network, host, overhead.
+
+    A collective that spans hosts or slices keeps its fast links and the network busy, each for its own bytes.
+
+    Args:
+        step: The tree of one plan (scalar times).
+        setting: The rates of its links.
+    """
+    efficiency, chip = setting.efficiency, setting.hardware.chip
+    rates = {
+        "ici": setting.link_bytes_per_s * efficiency.link,
+        "network": chip.network_bytes_per_s * efficiency.network,
+    }
     totals: dict[str, float] = {}
     for _, part in step.walk():
-        if part.composition == "leaf":
+        if part.composition == "leaf" and part.resource != "ici":
             totals[part.resource] = totals.get(part.resource, 0.0) + float(part.expected_s)
+        elif part.composition == "leaf":
+            for resource, moved_bytes in part.work.amounts.items():
+                wire = "network" if resource == "network" else "ici"
+                totals[wire] = totals.get(wire, 0.0) + float(moved_bytes) / rates[wire]
     return totals

@@ -1,6 +1,6 @@
 """A whole training step: its tree of parts, its lower bound, its estimate.
 
-    step = embedding + forward + backward + head + pipeline + optimizer + overhead
+    step = embedding + forward + backward + head + pipeline + optimizer + overhead + contention
 
 `forward` and `backward` repeat the layers of the busiest stage for every microbatch; gradients that several
 replicas share are summed behind the last microbatch's backward pass.
@@ -43,19 +43,28 @@ def training_step(setting: TrainingSetting, columns: PlanColumns) -> Part:
         [_gradient_sync(setting, columns)],
         hiding=replace(setting.hiding, overlap=setting.hiding.overlap / columns.microsteps),
     )
-    return in_sequence(
-        "step",
-        "step",
-        [
-            embedding,
-            forward,
-            head,
-            synced,
-            _pipeline(setting, columns, rows, layers_s=forward.expected_s + backward.expected_s),
-            _optimizer(setting, columns),
-            Part(name="overhead", phase="step", resource="overhead", expected_s=setting.efficiency.step_overhead_s),
-        ],
-    )
+    parts = [
+        embedding,
+        forward,
+        head,
+        synced,
+        _pipeline(setting, columns, rows, layers_s=forward.expected_s + backward.expected_s),
+        _optimizer(setting, columns),
+        Part(name="overhead", phase="step", resource="overhead", expected_s=setting.efficiency.step_overhead_s),
+    ]
+    return in_sequence("step", "step", [*parts, _contention(setting, in_sequence("step", "step", parts))])
+
+
+def _contention(setting: TrainingSetting, step: Part) -> Part:
+    """What the network still has to carry when everything else is done.
+
+    Gathers of weights and sums of gradients hide behind the same backward pass; across slices they share one
+    network, so no step is shorter than it is busy.
+    """
+    rate_bytes_per_s = setting.hardware.chip.network_bytes_per_s * setting.efficiency.network
+    busy_s = step.work.amounts.get("network", 0.0) / rate_bytes_per_s
+    left_s = larger(busy_s - step.expected_s, 0.0)
+    return Part(name="contention", phase="step", resource="overhead", expected_s=left_s)
 
 
 def roofline_s(work: Work, setting: TrainingSetting) -> Number:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,6 +41,9 @@ puts the slow network on every layer's path."""
 
 BOTH_BATCH_AXES = 0.5
 """What dp and fsdp together cost over either alone."""
+
+MEMORY_BOUND = 0.10
+"""Time that a plan which does not fit must save for memory capacity to be what binds."""
 
 MOST_CAUSES = 2
 """Causes named for each rival."""
@@ -97,6 +100,26 @@ def complexity(parallel_axes: tuple[str, ...]) -> float:
     """
     both = BOTH_BATCH_AXES if {"dp", "fsdp"} <= set(parallel_axes) else 0.0
     return both + sum(COMPLEXITY.get(axis, 0.0) for axis in parallel_axes)
+
+
+def held_by_memory(
+    best: PlanEstimate, costs: Costs, fits: NDArray[np.bool_], *, roomless_s: float, roomless_bytes: float
+) -> PlanEstimate:
+    """The best plan, bound by memory capacity if what does not fit is that much faster than all that fits.
+
+    Args:
+        best: The recommended plan.
+        costs: Of every row.
+        fits: Rows that fit.
+        roomless_s: The fastest step time among plans that do not fit.
+        roomless_bytes: What that plan needs on a device.
+    """
+    fastest_s = float(costs.expected_s[fits].min())
+    if roomless_s > fastest_s * (1 - MEMORY_BOUND):
+        return best
+    faster, needed = format_fraction(1 - roomless_s / fastest_s), format_bytes(roomless_bytes)
+    held = f"a plan that takes {faster} less needs {needed} of {format_bytes(best.memory.usable_bytes)} a device"
+    return replace(best, bound="memory_capacity", bound_reason=f"{held}; of this one {best.bound_reason}")
 
 
 def rivals(table: PlanTable, costs: Costs, fits: NDArray[np.bool_], best: int) -> list[int]:

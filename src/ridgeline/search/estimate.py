@@ -26,11 +26,11 @@ MFU_CONVENTION = "maxtext"
 """How model FLOPs are counted for MFU (`model/flop_convention.py`); the denominator is the bf16 peak."""
 
 _RESOURCES: dict[str, tuple[Bound, str]] = {
-    "compute": ("compute", "matrix units"),
-    "hbm": ("hbm", "memory bandwidth"),
-    "ici": ("ici", "chip-to-chip links"),
-    "network": ("network", "the network between hosts"),
-    "host": ("host", "PCIe"),
+    "compute": ("compute", "matrix units are"),
+    "hbm": ("hbm", "memory bandwidth is"),
+    "ici": ("ici", "chip-to-chip links are"),
+    "network": ("network", "the network between hosts is"),
+    "host": ("host", "PCIe is"),
 }
 
 
@@ -50,7 +50,7 @@ def estimate_row(job: Job, setting: TrainingSetting, table: PlanTable, index: in
     """The full estimate of one row of a search."""
     columns = table.row(index)
     step = step_estimate(setting, columns)
-    bound, reason = _bound(step.parts)
+    bound, reason = _bound(step.parts, setting)
     tokens = setting.global_batch * setting.seq_len
     chips = job.hardware.num_chips
     available = available_flops(
@@ -125,11 +125,11 @@ def _plan(job: Job, table: PlanTable, index: int) -> Plan:
     )
 
 
-def _bound(parts: Part) -> tuple[Bound, str]:
+def _bound(parts: Part, setting: TrainingSetting) -> tuple[Bound, str]:
     """The resource that is busy longest, with how long."""
-    busy = {resource: time_s for resource, time_s in busy_s(parts).items() if resource in _RESOURCES}
+    busy = {resource: time_s for resource, time_s in busy_s(parts, setting).items() if resource in _RESOURCES}
     resource = max(busy, key=lambda name: busy[name])
     bound, what = _RESOURCES[resource]
     expected_s = float(parts.expected_s)
     share = format_fraction(busy[resource] / expected_s)
-    return bound, f"{what} are busy {format_seconds(busy[resource])} of {format_seconds(expected_s)} ({share})"
+    return bound, f"{what} busy {format_seconds(busy[resource])} of {format_seconds(expected_s)} ({share})"

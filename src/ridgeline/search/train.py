@@ -20,6 +20,7 @@ from ridgeline.search.batch import batch_candidates
 from ridgeline.search.choice import (
     Costs,
     fitting_rows,
+    held_by_memory,
     refused_families,
     rivals,
     simplest_of_the_fastest,
@@ -97,7 +98,14 @@ def train(job: Job, *, progress: Progress | None = None) -> TrainAnswer:
         raise _nothing_fits(job, searched, began_s)
     table, costs, setting = searched.table, searched.costs, searched.setting
     best_row = simplest_of_the_fastest(table, costs, fits, tie_fraction=setting.efficiency.spread / 2)
-    best = estimate_row(job, setting, table, best_row)
+    roomless_s, roomless_bytes = _fastest_without_room(searched)
+    best = held_by_memory(
+        estimate_row(job, setting, table, best_row),
+        costs,
+        fits,
+        roomless_s=roomless_s,
+        roomless_bytes=roomless_bytes,
+    )
     alternatives = [estimate_row(job, setting, table, row) for row in rivals(table, costs, fits, best_row)]
     run = _run(job, setting, best)
     return TrainAnswer(
@@ -115,6 +123,25 @@ def train(job: Job, *, progress: Progress | None = None) -> TrainAnswer:
             *(() if run is None else explain_run(setting, best, run)),
         ),
     )
+
+
+def _fastest_without_room(searched: _Searched) -> tuple[float, float]:
+    """Step time and memory of the fastest plan that does not fit; infinite when every plan fits.
+
+    Only the policy that recomputes least is timed: with room to spare no other is faster.
+    """
+    setting, table, costs = searched.setting, searched.table, searched.costs
+    policies = [remat.policy for remat in table.remats]
+    least = policies.index("none") if "none" in policies else 0
+    rows = np.flatnonzero(np.isinf(costs.expected_s) & (table.remat == least))
+    fastest_s, needed_bytes = float("inf"), float("inf")
+    for start in range(0, len(rows), BLOCK_ROWS):
+        block = rows[start : start + BLOCK_ROWS]
+        times_s = np.broadcast_to(training_step(setting, table.columns(block)).expected_s, len(block))
+        quickest = int(times_s.argmin())
+        if times_s[quickest] < fastest_s:
+            fastest_s, needed_bytes = float(times_s[quickest]), float(costs.total_bytes[block[quickest]])
+    return fastest_s, needed_bytes
 
 
 def cost_pinned(job: Job) -> PlanEstimate:
