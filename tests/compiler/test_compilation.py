@@ -9,9 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from ridgeline.compiler import compilation, process
+from ridgeline.compiler import compilation, our_program, process
 from ridgeline.compiler.cache import cache_folder
-from ridgeline.compiler.compilation import compile_program, compiler_options
+from ridgeline.compiler.compilation import compile_program
+from ridgeline.compiler.our_program import OurProgram, compiler_options
 from ridgeline.compiler.process import Limits
 from ridgeline.errors import InfeasibleError, InputError, MissingExtraError
 from tests.compiler.jobs import tiny_job
@@ -33,7 +34,7 @@ def no_child(*_: object, **__: object) -> object:
 def test_xla_for_tpus_compiles_for_chips_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("libtpu")
     phases: list[str] = []
-    found = compile_program(tiny_job(), progress=phases.append)
+    found = compile_program(OurProgram(job=tiny_job(), compiler="tpu"), progress=phases.append)
     memory = found.outcome.memory
     assert memory is not None
     # 2 x 2 devices hold a quarter of the matrices each, in f32 with two moments; norms are on every device.
@@ -49,13 +50,13 @@ def test_xla_for_tpus_compiles_for_chips_that_are_not_there(monkeypatch: pytest.
     assert "is_scheduled=true" in text
     assert "layer/attention/query" in text
 
-    monkeypatch.setattr(compilation, "send", no_child)
-    again = compile_program(tiny_job())
+    monkeypatch.setattr(compilation, "run_watched", no_child)
+    again = compile_program(OurProgram(job=tiny_job(), compiler="tpu"))
     assert (found.is_cached, again.is_cached, again.outcome) == (False, True, found.outcome)
 
 
 def test_the_cpu_compiler_stands_in_when_asked() -> None:
-    found = compile_program(tiny_job(), compiler="cpu")
+    found = compile_program(OurProgram(job=tiny_job(), compiler="cpu"))
 
     assert found.outcome.memory is not None
     assert found.outcome.memory.arguments_bytes > 0
@@ -72,7 +73,7 @@ def test_a_compilation_that_exceeds_its_limits_is_stopped(limits: Limits, reason
     job = tiny_job(plan__remat="minimal")
 
     with pytest.raises(InfeasibleError) as caught:
-        compile_program(job, compiler="cpu", limits=limits)
+        compile_program(OurProgram(job=job, compiler="cpu"), limits=limits)
 
     assert caught.value.what == "the compilation was stopped"
     assert caught.value.reasons[0] == reason
@@ -91,7 +92,7 @@ def test_an_interrupted_compilation_leaves_no_child_and_no_entry(monkeypatch: py
     monkeypatch.setattr(process, "subprocess", SimpleNamespace(Popen=started, DEVNULL=subprocess.DEVNULL))
     before = set(cache_folder().rglob("*"))
     with pytest.raises(KeyboardInterrupt):
-        compile_program(tiny_job(plan__remat="minimal"), compiler="cpu", progress=interrupt)
+        compile_program(OurProgram(job=tiny_job(plan__remat="minimal"), compiler="cpu"), progress=interrupt)
 
     assert [child.poll() for child in children] == [-signal.SIGKILL]
     assert set(cache_folder().rglob("*")) - before <= {cache_folder() / "compile"}
@@ -101,24 +102,24 @@ def test_a_child_that_dies_is_reported_with_its_last_words(monkeypatch: pytest.M
     monkeypatch.setattr(process, "_TPU_ENVIRONMENT", {"JAX_PLATFORMS": "abacus"})
 
     with pytest.raises(InfeasibleError) as caught:
-        compile_program(tiny_job(plan__remat="minimal"), compiler="cpu")
+        compile_program(OurProgram(job=tiny_job(plan__remat="minimal"), compiler="cpu"))
 
     assert caught.value.what == "the compilation failed (exit code 1)"
     assert any("abacus" in reason for reason in caught.value.reasons)
 
 
 def test_a_missing_compiler_is_met_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compilation, "find_spec", lambda name: None if name == "libtpu" else name)
+    monkeypatch.setattr(our_program, "find_spec", lambda name: None if name == "libtpu" else name)
 
     with pytest.raises(MissingExtraError, match=r"pip install 'ridgeline\[jax\]'"):
-        compile_program(tiny_job())
+        compile_program(OurProgram(job=tiny_job(), compiler="tpu"))
 
 
 def test_what_our_program_lacks_is_said_before_a_child_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compilation, "send", no_child)
+    monkeypatch.setattr(compilation, "run_watched", no_child)
 
     with pytest.raises(InputError, match="our program has no quantization yet"):
-        compile_program(tiny_job(plan__quantization="int8"), compiler="cpu")
+        compile_program(OurProgram(job=tiny_job(plan__quantization="int8"), compiler="cpu"))
 
 
 def test_what_a_job_tells_the_compiler_becomes_its_options() -> None:

@@ -83,19 +83,19 @@ def load(key: str) -> Entry | None:
         return None
 
 
-def store(key: str, outcome: Outcome, hlo: Path) -> Entry:
+def store(key: str, outcome: Outcome, hlo: Path | None) -> Entry:
     """Keeps a compilation.
 
     Args:
         key: What it follows from, as a digest.
         outcome: What came of it.
-        hlo: The module's text, if the program was compiled.
+        hlo: The module's text; None where nothing was compiled.
     """
     folder = _folder(key)
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
     try:
-        packed = gzip.compress(hlo.read_bytes(), compresslevel=3) if hlo.exists() else None
+        packed = gzip.compress(hlo.read_bytes(), compresslevel=3) if hlo is not None else None
         if packed is not None:
             (beside / _MODULE).write_bytes(packed)
         text = outcome_json(outcome)

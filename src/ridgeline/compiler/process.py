@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
-from ridgeline.compiler.outcome import errand_json, read_outcome
+from ridgeline.compiler.compilable import Ended
 from ridgeline.errors import InfeasibleError
 from ridgeline.units import format_bytes, format_seconds, parse_bytes, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ridgeline.compiler.outcome import Errand, Outcome
+    from ridgeline.compiler.compilable import Command
 
 _TICK_S = 0.1
 _SHOWN_LINES = 6
@@ -53,56 +52,58 @@ class Limits:
     memory_bytes: float = MOST_MEMORY_BYTES
 
 
-def send(errand: Errand, path: Path, *, num_devices: int, limits: Limits, progress: Callable[[str], None]) -> Outcome:
-    """Sends a child process on an errand and waits for it.
+def tpu_environment() -> Mapping[str, str]:
+    """What the TPU compiler must find in its environment on a machine without a TPU, to be quiet and quick."""
+    return _TPU_ENVIRONMENT
+
+
+def run_watched(command: Command, folder: Path, limits: Limits, doing: Callable[[], str]) -> Ended:
+    """Runs a child process and waits for it.
 
     Args:
-        errand: What to do.
-        path: Where to write the errand.
-        num_devices: Devices to emulate, for the CPU.
+        command: What to run.
+        folder: Its own, for what it prints.
         limits: When to stop it.
-        progress: Told what the child is doing, several times a second.
+        doing: What it is doing; called several times a second.
 
     Raises:
-        InfeasibleError: It was stopped, or failed.
+        InfeasibleError: It was stopped, or cannot be started.
     """
-    path.write_text(errand_json(errand), encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name not in _TOLD_BY_THE_USER}
-    environment |= _TPU_ENVIRONMENT
-    if errand.compiler == "cpu":
-        environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={num_devices}"
-    complaints = path.with_suffix(".err")
-    with complaints.open("w", encoding="utf-8") as stream:
-        child = subprocess.Popen(  # noqa: S603 - our own module, with a path of our own making
-            [sys.executable, "-m", "ridgeline.compiler.child", str(path)],
+    printed, began_s = folder / "printed", monotonic()
+    with printed.open("w", encoding="utf-8") as stream:
+        child = subprocess.Popen(  # noqa: S603 - a program of the user's own choosing, never through a shell
+            command.arguments,
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,
-            env=environment,
+            env={**environment, **command.environment},
         )
         try:
-            _watch(child, Path(errand.phase), limits, progress)
+            most_bytes = _watch(child, limits, doing)
         finally:
             child.kill()
             child.wait()
-    if child.returncode:
-        raise _failed(child.returncode, complaints.read_text(encoding="utf-8", errors="replace"))
-    return read_outcome(Path(errand.outcome).read_text(encoding="utf-8"))
+    return Ended(
+        code=child.returncode,
+        said=printed.read_text(encoding="utf-8", errors="replace"),
+        elapsed_s=monotonic() - began_s,
+        resident_bytes=most_bytes,
+    )
 
 
-def _watch(child: subprocess.Popen[bytes], phase: Path, limits: Limits, progress: Callable[[str], None]) -> None:
-    """Returns when the child has ended; stops it at a limit."""
-    began_s = monotonic()
+def _watch(child: subprocess.Popen[bytes], limits: Limits, doing: Callable[[], str]) -> float:
+    """Returns the most memory it used when the child has ended; stops it at a limit."""
+    began_s, most_bytes = monotonic(), 0.0
     while child.poll() is None:
-        elapsed_s = monotonic() - began_s
-        doing = phase.read_text(encoding="utf-8") if phase.exists() else "starting the compiler"
-        if elapsed_s > limits.time_s:
-            raise _stopped(f"{format_seconds(limits.time_s)} are over", doing, "allow more time: --time-limit")
-        if resident_bytes(child.pid) > limits.memory_bytes:
+        most_bytes, phase = max(most_bytes, resident_bytes(child.pid)), doing()
+        if monotonic() - began_s > limits.time_s:
+            raise _stopped(f"{format_seconds(limits.time_s)} are over", phase, "allow more time: --time-limit")
+        if most_bytes > limits.memory_bytes:
             used = f"it uses more than {format_bytes(limits.memory_bytes)} of memory"
-            raise _stopped(used, doing, "allow more memory: --memory-limit")
-        progress(doing)
+            raise _stopped(used, phase, "allow more memory: --memory-limit")
         sleep(_TICK_S)
+    return most_bytes
 
 
 def resident_bytes(pid: int) -> float:
@@ -114,16 +115,16 @@ def resident_bytes(pid: int) -> float:
     return float(pages) * _PAGE_BYTES
 
 
-def _stopped(why: str, doing: str, fix: str) -> InfeasibleError:
-    return InfeasibleError("the compilation was stopped", reasons=[why, f"it was {doing}"], fix=fix)
-
-
-def _failed(code: int, complaints: str) -> InfeasibleError:
-    """The end of what the child said; a negative code is the signal that ended it."""
-    said = [line.strip() for line in complaints.splitlines() if line.strip()][-_SHOWN_LINES:]
-    ended = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
+def failed(ended: Ended) -> InfeasibleError:
+    """The error of a child that failed: the end of what it said."""
+    said = [line.strip() for line in ended.said.splitlines() if line.strip()][-_SHOWN_LINES:]
+    how = f"ended by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
     return InfeasibleError(
-        f"the compilation failed ({ended})",
+        f"the compilation failed ({how})",
         reasons=said or ["it said nothing"],
         fix="if the system ran out of memory, compile with fewer programs beside it; else report this",
     )
+
+
+def _stopped(why: str, phase: str, fix: str) -> InfeasibleError:
+    return InfeasibleError("the compilation was stopped", reasons=[why, f"it was {phase}"], fix=fix)

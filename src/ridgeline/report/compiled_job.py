@@ -28,7 +28,7 @@ def compiled_job_report(answer: CompileAnswer) -> Report:
     job = answer.job
     return Report(
         headline=f"{job.model.name} on {job.hardware.name}: {format_things(job.hardware.num_devices, 'device')}, "
-        f"by {_COMPILERS[answer.compilation.compiler]}",
+        f"by {_COMPILERS[answer.compiler]}",
         pieces=(
             Facts(title="Program", rows=tuple(_rows(answer))),
             *_memory(answer),
@@ -72,7 +72,7 @@ def compiled_job_json(answer: CompileAnswer) -> dict[str, Json]:
         "job": jsonable(job_tables(answer.job)),
         "hardware": answer.job.hardware.name,
         "program": "ours",
-        "compiler": answer.compilation.compiler,
+        "compiler": answer.compiler,
         "versions": jsonable(outcome.versions),
         "compile_s": outcome.compile_s,
         "lower_s": outcome.lower_s,
@@ -126,7 +126,7 @@ def _memory_bars(answer: CompileAnswer, memory: CompiledMemory) -> Bars:
     notes = [f"temporaries, not all at once: {temporaries}; code: {code}"]
     if memory.host_bytes:
         notes.append(f"in the host's memory: {format_bytes(memory.host_bytes)}")
-    if answer.compilation.compiler == "cpu":
+    if answer.compiler == "cpu":
         notes.append("a CPU's memory assignment; a TPU's differs")
     return Bars(
         title=f"Memory of a device at its peak, by the compiler: {word} ({format_bytes(usable_bytes)} usable)",

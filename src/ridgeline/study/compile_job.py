@@ -9,7 +9,8 @@ import gzip
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ridgeline.compiler.compilation import check_installed, compile_program
+from ridgeline.compiler.compilation import compile_program
+from ridgeline.compiler.our_program import OurProgram, check_installed
 from ridgeline.errors import InfeasibleError
 from ridgeline.hlo.summary import summarise
 from ridgeline.hlo.text import parse_hlo
@@ -25,7 +26,8 @@ from ridgeline.search.train import train
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ridgeline.compiler.compilation import Compilation, CompilerName
+    from ridgeline.compiler.compilation import Compilation
+    from ridgeline.compiler.our_program import CompilerName
     from ridgeline.compiler.process import Limits
     from ridgeline.hlo.module import Computation, Instruction
     from ridgeline.hlo.summary import HloSummary, KernelRule
@@ -44,12 +46,14 @@ class CompileAnswer:
     Attributes:
         job: The question, with nothing left to choose.
         estimate: What the equation expects of it.
-        compilation: What the compiler says of its memory, or why there is no place for it.
+        compiler: Which was asked.
+        compilation: What it says of the program's memory, or why there is no place for it.
         summary: What the compiled text says; None where nothing was compiled.
     """
 
     job: Job
     estimate: PlanEstimate
+    compiler: CompilerName
     compilation: Compilation
     summary: HloSummary | None
 
@@ -99,9 +103,10 @@ def compile_job(
     check_model(job.model)
     progress("choosing a plan")
     chosen, estimate = _chosen(job)
-    compilation = compile_program(chosen, compiler=compiler, limits=limits, progress=progress)
+    compilation = compile_program(OurProgram(job=chosen, compiler=compiler), limits=limits, progress=progress)
     progress("reading the compiled program")
-    return CompileAnswer(job=chosen, estimate=estimate, compilation=compilation, summary=_summary(chosen, compilation))
+    summary = _summary(chosen, compilation)
+    return CompileAnswer(job=chosen, estimate=estimate, compiler=compiler, compilation=compilation, summary=summary)
 
 
 def _chosen(job: Job) -> tuple[Job, PlanEstimate]:

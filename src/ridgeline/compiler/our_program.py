@@ -1,0 +1,115 @@
+"""Our own program of a job, to be compiled for TPUs, or for the emulated devices of this machine."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ridgeline.compiler.cache import source_digest
+from ridgeline.compiler.child import installed_versions
+from ridgeline.compiler.compilable import Command, Found
+from ridgeline.compiler.outcome import Errand, errand_json, read_outcome
+from ridgeline.compiler.process import failed, tpu_environment
+from ridgeline.compiler.topology import abstract_topology
+from ridgeline.errors import MissingExtraError
+from ridgeline.job.writing import job_toml
+from ridgeline.program.request import training_program
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ridgeline.compiler.compilable import Ended
+    from ridgeline.job.job import Job
+
+CompilerName: TypeAlias = Literal["tpu", "cpu"]
+"""XLA for TPUs (in libtpu), or XLA for this machine's CPU, whose devices are emulated."""
+
+_OFFLOADED = ("all_gather", "reduce_scatter", "all_reduce")
+_ERRAND, _OUTCOME, _MODULE, _PHASE = "errand.json", "outcome.json", "module.hlo", "phase"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OurProgram:
+    """A job's program by our own decoder.
+
+    Attributes:
+        job: With batch, mesh, micro-steps and remat policy.
+        compiler: Which compiles it.
+    """
+
+    job: Job
+    compiler: CompilerName
+
+    @property
+    def question(self) -> str:
+        """All that the result follows from.
+
+        Raises:
+            InputError: Our program lacks a part, the mesh does not divide a dimension, or the slice is no TPU slice.
+            MissingExtraError: The compiler is not installed.
+        """
+        check_installed(self.compiler)
+        program = training_program(self.job)
+        topology = abstract_topology(self.job.hardware) if self.compiler == "tpu" else None
+        asked = (program, topology, sorted(self._options.items()), self.compiler)
+        return "\n".join((repr(asked), source_digest(), repr(sorted(installed_versions().items()))))
+
+    def command(self, folder: Path) -> Command:
+        """Writes the job and the errand."""
+        file = folder / "job.toml"
+        file.write_text(job_toml(self.job, folder=str(folder)), encoding="utf-8")
+        errand = Errand(
+            job=str(file),
+            compiler=self.compiler,
+            options=self._options,
+            outcome=str(folder / _OUTCOME),
+            hlo=str(folder / _MODULE),
+            phase=str(folder / _PHASE),
+        )
+        (folder / _ERRAND).write_text(errand_json(errand), encoding="utf-8")
+        environment = dict(tpu_environment())
+        if self.compiler == "cpu":
+            environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={self.job.hardware.num_devices}"
+        return Command(
+            arguments=(sys.executable, "-m", "ridgeline.compiler.child", str(folder / _ERRAND)), environment=environment
+        )
+
+    def phase(self, folder: Path) -> str:
+        """What the child last wrote that it does."""
+        file = folder / _PHASE
+        return file.read_text(encoding="utf-8") if file.exists() else "starting the compiler"
+
+    def read(self, folder: Path, ended: Ended) -> Found:
+        """The outcome and the module's text."""
+        if ended.code:
+            raise failed(ended)
+        module = folder / _MODULE
+        outcome = read_outcome((folder / _OUTCOME).read_text(encoding="utf-8"))
+        return Found(outcome=outcome, hlo=module if module.exists() else None)
+
+    @property
+    def _options(self) -> Mapping[str, str]:
+        return compiler_options(self.job) if self.compiler == "tpu" else {}
+
+
+def check_installed(compiler: CompilerName) -> None:
+    """Refuses a compiler that is not installed, with the line that installs it."""
+    for library in ("jax", "libtpu") if compiler == "tpu" else ("jax",):
+        if find_spec(library) is None:
+            raise MissingExtraError("jax", needed_for="compiling for TPUs" if compiler == "tpu" else "compiling")
+
+
+def compiler_options(job: Job) -> Mapping[str, str]:
+    """What a job tells the TPU compiler, as its own options."""
+    compiler = job.plan.compiler
+    options: dict[str, str] = {}
+    if compiler.scoped_vmem_kib is not None:
+        options["xla_tpu_scoped_vmem_limit_kib"] = str(compiler.scoped_vmem_kib)
+    if compiler.sparse_core_offload:
+        for kind in _OFFLOADED:
+            said = str(kind in compiler.sparse_core_offload).lower()
+            options[f"xla_tpu_enable_sparse_core_collective_offload_{kind}"] = said
+    return options
