@@ -104,6 +104,14 @@ class TrainingSetting:
         """Memory a program may allocate on one device."""
         return self.hardware.chip.usable_hbm_bytes / self.hardware.chip.devices_per_chip
 
+    @property
+    def host_usable_bytes(self) -> float | None:
+        """Host RAM for one device; None when not known."""
+        chip = self.hardware.chip
+        if chip.host_ram_bytes is None:
+            return None
+        return chip.host_ram_bytes / (chip.chips_per_host * chip.devices_per_chip)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanColumns:

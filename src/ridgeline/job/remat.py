@@ -10,13 +10,18 @@ retired names are those of Google's MLPerf 4.0 training scripts.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
 from ridgeline.errors import InputError, nearest
 from ridgeline.job.job import Placement, Remat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+_Switch = TypeVar("_Switch", "float", "NDArray[np.float64]")
 
 LAYER_INPUT: Final = "decoder_layer_input"
 """The one name that cannot be recomputed."""
@@ -110,6 +115,30 @@ def placements(remat: Remat) -> Mapping[str, Placement]:
     """
     named: dict[str, Placement] = {name: _named_placement(remat, name) for name in CHECKPOINT_NAMES}
     return {name: _stronger(own, named[_ALSO_NAMED.get(name, name)]) for name, own in named.items()}
+
+
+def placement_columns(
+    on_device: Mapping[str, _Switch], on_host: Mapping[str, _Switch]
+) -> tuple[dict[str, _Switch], dict[str, _Switch]]:
+    """Where values end up when names are placed as said: `placements` for switches, or columns of them.
+
+    >>> placement_columns({"mlpwi_0": 1.0, "moe_mlpwi_0": 0.0}, {"mlpwi_0": 0.0, "moe_mlpwi_0": 1.0})
+    ({'mlpwi_0': 1.0, 'moe_mlpwi_0': 1.0}, {'mlpwi_0': 0.0, 'moe_mlpwi_0': 0.0})
+
+    Args:
+        on_device: By name, 1 where it is kept on the device.
+        on_host: By name, 1 where it is kept on the host.
+    """
+    device, host = dict(on_device), dict(on_host)
+    for own, other in _ALSO_NAMED.items():
+        if own in device and other in device:
+            device[own] = _either(on_device[own], on_device[other])
+            host[own] = _either(on_host[own], on_host[other]) * (1.0 - device[own])
+    return device, host
+
+
+def _either(one: _Switch, other: _Switch) -> _Switch:
+    return one + other - one * other
 
 
 def keeps_unnamed(remat: Remat) -> bool:

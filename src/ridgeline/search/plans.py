@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from ridgeline.cost.collectives import Link
 from ridgeline.cost.columns import PlanColumns
 from ridgeline.cost.placement import GROUPS
 from ridgeline.job.job import BATCH_AXES, MESH_AXES, Remat
-from ridgeline.job.remat import CHECKPOINT_NAMES, KEPT_ON_DEVICE, OFFLOADED, keeps_unnamed, placements
+from ridgeline.job.remat import CHECKPOINT_NAMES, KEPT_ON_DEVICE, LAYER_INPUT, OFFLOADED, keeps_unnamed, placements
 from ridgeline.search.meshes import divisors
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ MICROBATCHES_PER_STAGE = (1, 2, 4, 8, 16)
 
 REPEATS = (1, 2, 4)
 """Circular repeats that are searched."""
+
+LEAST_ON_DEVICE = Remat(policy="custom", tensors={LAYER_INPUT: "offload"})
+"""The policy under which a plan needs the least memory of its device."""
+
+_Element = TypeVar("_Element", np.int64, np.float64)
 
 _LINK_FIELDS = tuple(field.name for field in fields(Link))
 
@@ -76,6 +81,27 @@ class PlanTable:
     def remat_of(self, index: int) -> Remat:
         """The remat policy of a row."""
         return self.remats[int(self.remat[index])]
+
+    def with_policies(self, rows: Sequence[int], remats: Sequence[Remat]) -> PlanTable:
+        """The same plans, and behind them some rows again, each under a policy of its own."""
+        index = np.array(rows, dtype=np.int64)
+        policies = (*self.remats, *remats)
+        saved, offloaded = _kept_tables(policies)
+
+        def longer(column: NDArray[_Element]) -> NDArray[_Element]:
+            return np.concatenate([column, column[index]])
+
+        return replace(
+            self,
+            remats=policies,
+            mesh=longer(self.mesh),
+            remat=np.concatenate([self.remat, np.arange(len(self.remats), len(policies))]),
+            accumulation=longer(self.accumulation),
+            microbatches=longer(self.microbatches),
+            repeats=longer(self.repeats),
+            saved=saved,
+            offloaded=offloaded,
+        )
 
     def columns(self, rows: slice | NDArray[np.int64]) -> PlanColumns:
         """The plans of some rows, as the cost functions take them."""
@@ -132,13 +158,14 @@ def plan_table(job: Job, meshes: Sequence[Mesh], *, global_batch: int, layers: i
 
 
 def searched_remats(job: Job) -> tuple[Remat, ...]:
-    """The pinned policy, or every preset whose cost is known on this chip."""
+    """The pinned policy, or every preset whose cost is known on this chip, and the custom one that needs least."""
     if job.plan.remat is not None:
         return (job.plan.remat,)
     offloading = tuple(OFFLOADED) if job.hardware.chip.pcie_bytes_per_s is not None else ()
     quantized = job.plan.quantization is not None
     names = [name for name in (*KEPT_ON_DEVICE, *offloading) if quantized or "quantization" not in name]
-    return tuple(Remat(policy=name) for name in names)
+    least = (LEAST_ON_DEVICE,) if offloading else ()
+    return (*(Remat(policy=name) for name in names), *least)
 
 
 def _feeds(job: Job, mesh: Mesh, *, global_batch: int, layers: int) -> Iterator[tuple[int, int, int]]:

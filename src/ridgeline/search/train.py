@@ -31,6 +31,7 @@ from ridgeline.search.estimate import MFU_CONVENTION, TIGHT, estimate_row, mfu_p
 from ridgeline.search.explain import explain_plan, explain_run
 from ridgeline.search.meshes import legal_meshes, limits_of
 from ridgeline.search.plans import PlanTable, plan_table
+from ridgeline.search.refine import leading, refined
 from ridgeline.search.setting import training_setting
 from ridgeline.units import format_bytes
 
@@ -70,7 +71,7 @@ class _Searched:
         return fitting_rows(
             self.costs,
             usable_bytes=self.setting.usable_hbm_bytes,
-            host_usable_bytes=_host_share_bytes(self.setting),
+            host_usable_bytes=self.setting.host_usable_bytes,
         )
 
     @property
@@ -92,7 +93,7 @@ def train(job: Job, *, progress: Progress | None = None) -> TrainAnswer:
         InfeasibleError: No legal plan fits in memory.
     """
     began_s = perf_counter()
-    searched = _best_batch(job, progress or _quiet)
+    searched = _refined(job, _best_batch(job, progress or _quiet))
     fits = searched.fits
     if not fits.any():
         raise _nothing_fits(job, searched, began_s)
@@ -123,6 +124,19 @@ def train(job: Job, *, progress: Progress | None = None) -> TrainAnswer:
             *(() if run is None else explain_run(setting, best, run)),
         ),
     )
+
+
+def _refined(job: Job, searched: _Searched) -> _Searched:
+    """With the leading plans under custom policies as well, unless the job pins one."""
+    if job.plan.remat is not None:
+        return searched
+    setting, table, costs, fits = searched.setting, searched.table, searched.costs, searched.fits
+    if not fits.any():
+        return searched
+    chosen = simplest_of_the_fastest(table, costs, fits, tie_fraction=setting.efficiency.spread / 2)
+    leaders = (*leading(table, costs, fits, chosen), *rivals(table, costs, fits, chosen))
+    table, costs = refined(setting, table, costs, leaders)
+    return replace(searched, table=table, costs=costs)
 
 
 def _fastest_without_room(searched: _Searched) -> tuple[float, float]:
@@ -287,11 +301,3 @@ def _run(job: Job, setting: TrainingSetting, best: PlanEstimate) -> RunEstimate 
         cost_usd=None if price is None else run_usd(chip_s=spent_s, usd_per_chip_hour=price.usd_per_chip_hour),
         price_source="" if price is None else price.in_words,
     )
-
-
-def _host_share_bytes(setting: TrainingSetting) -> float | None:
-    """Host RAM for one device."""
-    chip = setting.hardware.chip
-    if chip.host_ram_bytes is None:
-        return None
-    return chip.host_ram_bytes / (chip.chips_per_host * chip.devices_per_chip)

@@ -1,0 +1,95 @@
+"""From presets to the best custom policy: the plans that a search would choose among, each with the policy made for it.
+
+A search over all meshes knows the presets alone. The few plans that lead it are costed again under every custom
+policy; where one is faster by more than `POLICY_TIE`, the plan is listed with it too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ridgeline.search.custom_remat import PLACEMENTS, best_policies
+from ridgeline.search.estimate import TIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from ridgeline.cost.columns import TrainingSetting
+    from ridgeline.search.choice import Costs
+    from ridgeline.search.custom_remat import Policies
+    from ridgeline.search.plans import PlanTable
+
+MOST_PLANS = 8
+"""Ways to feed the chosen mesh, and other meshes, that are refined."""
+
+POLICY_TIE = 0.01
+"""Time that a custom policy must save on a plan to be preferred to a preset."""
+
+_EQUAL = 1e-3
+"""Relative difference of step times below which the policy that places fewer values is taken."""
+
+
+def refined(
+    setting: TrainingSetting, table: PlanTable, costs: Costs, leaders: Iterable[int]
+) -> tuple[PlanTable, Costs]:
+    """The plans of a search and, behind them, the leading ones under the custom policies made for them.
+
+    Args:
+        setting: What all plans share.
+        table: The plans.
+        costs: Their costs.
+        leaders: Rows to refine.
+    """
+    rows: list[int] = []
+    found: list[Policies] = []
+    for row in dict.fromkeys(leaders):
+        policies = custom_policies(setting, table, row)
+        if len(policies) and policies.expected_s[0] < (1 - POLICY_TIE) * float(costs.expected_s[row]):
+            rows.append(row)
+            found.append(policies)
+    if not rows:
+        return table, costs
+    longer = replace(
+        costs,
+        expected_s=np.concatenate([costs.expected_s, [float(policies.expected_s[0]) for policies in found]]),
+        total_bytes=np.concatenate([costs.total_bytes, [float(policies.total_bytes[0]) for policies in found]]),
+        host_bytes=np.concatenate([costs.host_bytes, [float(policies.host_bytes[0]) for policies in found]]),
+    )
+    return table.with_policies(rows, [policies.remat(0) for policies in found]), longer
+
+
+def leading(table: PlanTable, costs: Costs, fits: NDArray[np.bool_], chosen: int) -> list[int]:
+    """The rows to refine: of the chosen mesh every way to feed it, of the fastest other meshes the fastest row."""
+    rows = np.flatnonzero(fits)
+    order = rows[np.argsort(costs.expected_s[rows], kind="stable")]
+    ours = order[table.mesh[order] == table.mesh[chosen]]
+    feeds = np.stack([table.accumulation[ours], table.microbatches[ours], table.repeats[ours]], axis=1)
+    return [*_first_of_each(feeds, ours), *_first_of_each(table.mesh[order], order)]
+
+
+def _first_of_each(keys: NDArray[np.generic], rows: NDArray[np.int64]) -> list[int]:
+    """Of the rows with the same key the first, as many as are refined."""
+    _, first = np.unique(keys, axis=0, return_index=True)
+    return rows[np.sort(first)][:MOST_PLANS].tolist()
+
+
+def custom_policies(setting: TrainingSetting, table: PlanTable, row: int) -> Policies:
+    """The undominated custom policies of a plan that fit, fastest first; of equally fast ones the plainest first."""
+    policies = best_policies(
+        setting,
+        table.row(row),
+        offloads=setting.hardware.chip.pcie_bytes_per_s is not None,
+        most_bytes=(1 - TIGHT) * setting.usable_hbm_bytes,
+    )
+    if (most_host_bytes := setting.host_usable_bytes) is not None:
+        policies = policies.rows(np.flatnonzero(policies.host_bytes <= most_host_bytes))
+    if len(policies) == 0:
+        return policies
+    placed = (policies.codes != PLACEMENTS.index("remat")).sum(axis=1)
+    steps = np.floor(np.log(policies.expected_s / policies.expected_s.min()) / _EQUAL)
+    return policies.rows(np.lexsort((policies.expected_s, placed, steps)))
