@@ -222,12 +222,12 @@ def test_a_job_without_such_settings_has_no_notes(write: Callable[[str], str]) -
         ),
         (
             "seq_len = 8192",
-            'seq_len = 8192\nkind = "serve"',
-            "only training can be planned yet",
+            'seq_len = 8192\nkind = "infer"',
+            "unknown kind of workload",
             "workload.kind",
-            "serve",
-            "train",
-            'use kind = "train"',
+            "infer",
+            "train, serve",
+            'use kind = "train", or kind = "serve"',
         ),
         (
             "seq_len = 8192",

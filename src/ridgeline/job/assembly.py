@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError
+from ridgeline.job.document import ServingDocument
 from ridgeline.job.job import (
     AttentionKernel,
-    Compiler,
     ContextParallelism,
     Dtypes,
     ExpertKernel,
@@ -21,18 +21,19 @@ from ridgeline.job.job import (
 )
 from ridgeline.job.machine import machine
 from ridgeline.job.mesh import check_batch, check_mesh, parse_mesh, parse_placement
-from ridgeline.job.precision import parse_dtype, parse_quantization
+from ridgeline.job.precision import parse_quantization
 from ridgeline.job.remat import parse_remat
+from ridgeline.job.serving import ServingJob
+from ridgeline.job.serving_assembly import compiler_settings, parse_dtypes, serving_plan, serving_workload
 from ridgeline.model.zoo import inline_model, resolve_model
 from ridgeline.units import parse_count, parse_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ridgeline.hardware.slice import Slice
-    from ridgeline.job.document import JobDocument, PlanTable, WorkloadTable
+    from ridgeline.job.document import AnyDocument, PlanTable, WorkloadTable
     from ridgeline.job.job import Dtype, Quantization, Remat
     from ridgeline.job.origin import Origin
+    from ridgeline.job.serving import AnyJob
 
 _MOST_SEQUENCES = 1e9
 _MOST_TOKENS_OF_A_SEQUENCE = 1e9
@@ -41,7 +42,7 @@ _MOST_MICRO_STEPS = 1e6
 _MOST_CHUNKS_OF_LOGITS = 1e6
 
 
-def assembled(document: JobDocument, origin: Origin, *, folder: str) -> Job:
+def assembled(document: AnyDocument, origin: Origin, *, folder: str) -> AnyJob:
     """The job that a document describes.
 
     Args:
@@ -60,6 +61,16 @@ def assembled(document: JobDocument, origin: Origin, *, folder: str) -> Job:
         model = inline_model(document.model, where=origin.of("model"))
         reference = model.name
     hardware = machine(document.hardware, origin)
+    if isinstance(document, ServingDocument):
+        serving = serving_workload(document.workload, origin)
+        return ServingJob(
+            model_reference=reference,
+            model=model,
+            hardware=hardware,
+            workload=serving,
+            plan=serving_plan(document.plan, serving.batch, hardware, origin),
+            model_table=table,
+        )
     workload = _workload(document.workload, origin)
     plan = _plan(document.plan, hardware, origin)
     check_mesh(plan.mesh, hardware, where=origin.of("plan.mesh"))
@@ -93,11 +104,11 @@ def _model_reference(reference: str, folder: str) -> str:
 def _workload(table: WorkloadTable, origin: Origin) -> Workload:
     if table.kind != "train":
         raise InputError(
-            "only training can be planned yet",
+            "unknown kind of workload",
             where=origin.of("workload.kind"),
             value=table.kind,
-            expected="train",
-            fix='use kind = "train"',
+            expected="train, serve",
+            fix='use kind = "train", or kind = "serve"',
         )
     seq_len = parse_whole(
         table.seq_len, where=origin.of("workload.seq_len"), unit="tokens", most=_MOST_TOKENS_OF_A_SEQUENCE
@@ -140,8 +151,8 @@ def _global_batch(table: WorkloadTable, seq_len: int, origin: Origin) -> int | N
 
 
 def _plan(table: PlanTable, hardware: Slice, origin: Origin) -> PlanRequest:
-    attention, moe, context, compiler = table.attention, table.moe, table.context, table.compiler
-    dtypes = Dtypes(**_dtypes(table.dtypes.model_dump(exclude_none=True), "plan.dtypes", origin))
+    attention, moe, context = table.attention, table.moe, table.context
+    dtypes = Dtypes(**parse_dtypes(table.dtypes.model_dump(exclude_none=True), "plan.dtypes", origin))
     micro_steps = table.gradient_accumulation
     if micro_steps is not None:
         where = origin.of("plan.gradient_accumulation")
@@ -162,14 +173,8 @@ def _plan(table: PlanTable, hardware: Slice, origin: Origin) -> PlanRequest:
         attention=AttentionKernel(**attention.model_dump()),
         experts=ExpertKernel(**moe.model_dump(exclude={"imbalance"})),
         context=ContextParallelism(**context.model_dump()),
-        compiler=Compiler(
-            scoped_vmem_kib=compiler.scoped_vmem_kib, sparse_core_offload=tuple(compiler.sparse_core_offload)
-        ),
+        compiler=compiler_settings(table.compiler),
     )
-
-
-def _dtypes(names: Mapping[str, str], key: str, origin: Origin) -> dict[str, Dtype]:
-    return {field: parse_dtype(name, where=origin.of(f"{key}.{field}")) for field, name in names.items()}
 
 
 def _quantization(table: PlanTable, origin: Origin) -> Quantization | None:
@@ -199,5 +204,5 @@ def _optimizer(table: PlanTable, weights: Dtype, origin: Origin) -> Optimizer:
     optimizer = table.optimizer
     widths: dict[str, Dtype] = {"mu_dtype": weights, "nu_dtype": weights}
     said = optimizer.model_dump(include=set(widths), exclude_none=True)
-    widths |= _dtypes(said, "plan.optimizer", origin)
+    widths |= parse_dtypes(said, "plan.optimizer", origin)
     return Optimizer(kind=optimizer.kind, state=optimizer.state, **widths)

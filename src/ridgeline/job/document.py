@@ -6,7 +6,7 @@ what follows from several keys are understood in `reading.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeGuard, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
@@ -149,14 +149,60 @@ class PlanTable(_Table):
     compiler: CompilerTable = CompilerTable()
 
 
-class JobDocument(_Table):
-    """A job file."""
+class ServingWorkloadTable(_Table):
+    """`[workload]` of a serving job."""
+
+    prompt_len: _Quantity
+    generate_len: _Quantity
+    kind: Literal["serve"] = "serve"
+    batch: _Quantity | None = None
+    rate: _Quantity | None = None
+    ttft_s: _Quantity | None = None
+    tpot_s: _Quantity | None = None
+
+
+class ServingDtypesTable(_Table):
+    """`dtypes` of a serving job."""
+
+    weights: str | None = None
+    kv_cache: str | None = None
+    compute: str | None = None
+
+
+class ServingPlanTable(_Table):
+    """`[plan]` of a serving job."""
+
+    prefill: dict[str, _Quantity] = Field(default_factory=dict[str, _Quantity])
+    decode: dict[str, _Quantity] = Field(default_factory=dict[str, _Quantity])
+    prefill_batch: _Quantity | None = None
+    dtypes: ServingDtypesTable = ServingDtypesTable()
+    attention: AttentionTable = AttentionTable()
+    compiler: CompilerTable = CompilerTable()
+
+
+class _Document(_Table):
+    """What every job file says, whatever is asked."""
 
     version: Literal[1]
     model: Annotated[Annotated[str, Tag(_TEXT)] | Annotated[dict[str, Any], Tag(_TABLE)], _TextOrTable]
     hardware: Annotated[Annotated[str, Tag(_TEXT)] | Annotated[HardwareTable, Tag(_TABLE)], _TextOrTable]
+
+
+class JobDocument(_Document):
+    """The file of a training job."""
+
     workload: WorkloadTable
     plan: PlanTable = PlanTable()
+
+
+class ServingDocument(_Document):
+    """The file of a serving job."""
+
+    workload: ServingWorkloadTable
+    plan: ServingPlanTable = ServingPlanTable()
+
+
+AnyDocument: TypeAlias = JobDocument | ServingDocument
 
 
 _MISSING_FIXES: Mapping[str, str] = {
@@ -166,6 +212,8 @@ _MISSING_FIXES: Mapping[str, str] = {
     "hardware.name": 'say which slice: name = "tpu7x:4x4x4"',
     "workload": "say how long a sequence is: --seq-len 8192, or seq_len = 8192 under [workload] in a job file",
     "workload.seq_len": "say how long a sequence is: --seq-len 8192, or seq_len = 8192 under [workload] in a job file",
+    "workload.prompt_len": "say how long a prompt is: --prompt-len 1024, or prompt_len = 1024 under [workload]",
+    "workload.generate_len": "say how long a reply is: --generate-len 256, or generate_len = 256 under [workload]",
 }
 
 _EXPECTED: Mapping[str, str] = {
@@ -189,8 +237,8 @@ _TAGS = {*_ALTERNATIVES, _WORD, _NUMBER, _TABLE}
 """All that pydantic adds to a path beside the keys of the file."""
 
 
-def job_document(tables: Mapping[str, object], *, where: Callable[[str], str]) -> JobDocument:
-    """The document that the tables of a file are.
+def job_document(tables: Mapping[str, object], *, where: Callable[[str], str]) -> AnyDocument:
+    """The document that the tables of a file are: of a serving job where its workload is one.
 
     Args:
         tables: As TOML gave them.
@@ -199,21 +247,32 @@ def job_document(tables: Mapping[str, object], *, where: Callable[[str], str]) -
     Raises:
         InputError: A key is unknown, missing or of the wrong type.
     """
+    document = ServingDocument if _is_serving(tables.get("workload")) else JobDocument
     try:
-        return JobDocument.model_validate(tables)
+        return document.model_validate(tables)
     except ValidationError as error:
         # A misspelt key is also a missing one; the misspelling is the one to tell.
         findings = sorted(error.errors(include_url=False), key=lambda finding: finding["type"] != "extra_forbidden")
-        raise _input_error(findings[0], where) from None
+        raise _input_error(findings[0], document, where) from None
 
 
-def _input_error(finding: ErrorDetails, where: Callable[[str], str]) -> InputError:
+def _is_serving(workload: object) -> bool:
+    """Whether a workload is of serving: by its kind, or where that is not said, by the length of a prompt.
+
+    >>> _is_serving({"kind": "serve"}), _is_serving({"prompt_len": 1024}), _is_serving({"seq_len": 8192})
+    (True, True, False)
+    """
+    said: Mapping[str, object] = cast("Mapping[str, object]", workload) if isinstance(workload, dict) else {}
+    return said.get("kind", "serve" if "prompt_len" in said else "train") == "serve"
+
+
+def _input_error(finding: ErrorDetails, document: type[AnyDocument], where: Callable[[str], str]) -> InputError:
     """One of pydantic's findings, told as what, where, value, expected, fix."""
     path = [str(step) for step in finding["loc"]]
     keys = [step for step in path if not step.isdigit() and step not in _TAGS]
     key, name = ".".join(keys), keys[-1]
     if finding["type"] == "extra_forbidden":
-        known = _keys_of(keys[:-1])
+        known = _keys_of(document, keys[:-1])
         fix = nearest(name, known) or "use one of those, or leave it out"
         return InputError("unknown key", where=where(key), value=name, expected=", ".join(known), fix=fix)
     if finding["type"] == "missing":
@@ -228,9 +287,9 @@ def _input_error(finding: ErrorDetails, where: Callable[[str], str]) -> InputErr
     return InputError(f"wrong value of {name}", where=where(key), value=finding["input"], expected=expected, fix=fix)
 
 
-def _keys_of(path: Sequence[str]) -> tuple[str, ...]:
+def _keys_of(document: type[AnyDocument], path: Sequence[str]) -> tuple[str, ...]:
     """Keys of the table at a path."""
-    table: type[BaseModel] = JobDocument
+    table: type[BaseModel] = document
     for key in path:
         table = next(_tables_in(table.model_fields[key].annotation))
     return tuple(table.model_fields)

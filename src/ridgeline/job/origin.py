@@ -30,6 +30,16 @@ class Arguments(TypedDict, total=False):
     activations_dtype: str | None
     mu_dtype: str | None
     nu_dtype: str | None
+    prompt_len: int | str | None
+    generate_len: int | str | None
+    batch: int | str | None
+    rate: float | str | None
+    ttft: float | str | None
+    tpot: float | str | None
+    prefill_mesh: Mapping[str, int] | str | None
+    decode_mesh: Mapping[str, int] | str | None
+    prefill_batch: int | str | None
+    kv_cache_dtype: str | None
 
 
 KEYS: Final[Mapping[str, str]] = {
@@ -49,6 +59,16 @@ KEYS: Final[Mapping[str, str]] = {
     "activations_dtype": "plan.dtypes.activations",
     "mu_dtype": "plan.optimizer.mu_dtype",
     "nu_dtype": "plan.optimizer.nu_dtype",
+    "prompt_len": "workload.prompt_len",
+    "generate_len": "workload.generate_len",
+    "batch": "workload.batch",
+    "rate": "workload.rate",
+    "ttft": "workload.ttft_s",
+    "tpot": "workload.tpot_s",
+    "prefill_mesh": "plan.prefill",
+    "decode_mesh": "plan.decode",
+    "prefill_batch": "plan.prefill_batch",
+    "kv_cache_dtype": "plan.dtypes.kv_cache",
 }
 """Where each of them stands in a job file."""
 

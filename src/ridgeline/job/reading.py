@@ -16,11 +16,13 @@ from ridgeline.job.assembly import assembled
 from ridgeline.job.document import job_document
 from ridgeline.job.mesh import parse_pairs
 from ridgeline.job.origin import Origin, Setting
+from ridgeline.job.serving import ServingJob
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ridgeline.job.job import Job
+    from ridgeline.job.serving import AnyJob
 
 Tables: TypeAlias = dict[str, object]
 
@@ -31,11 +33,49 @@ _LARGEST_FILE_BYTES = 1_000_000
 
 
 def read_job(reference: str, settings: Sequence[Setting] = ()) -> Job:
-    """The job that a user asks for.
+    """The training job that a user asks for.
 
     Args:
         reference: A job file (it ends in `.toml`), or a model: a zoo name or the path of a config.json.
         settings: What else was said; each overrides the file.
+
+    Raises:
+        InputError: Anything is unknown, missing, contradictory or malformed, or the job is one of serving.
+    """
+    job = read_any_job(reference, settings)
+    if isinstance(job, ServingJob):
+        raise _wrong_kind(reference, "serve", expected="train", fix="ask `ridgeline compile` about a serving job")
+    return job
+
+
+def read_serving_job(reference: str, settings: Sequence[Setting] = ()) -> ServingJob:
+    """The serving job that a user asks for.
+
+    Args:
+        reference: As for `read_job`.
+        settings: As for `read_job`.
+
+    Raises:
+        InputError: Anything is unknown, missing, contradictory or malformed, or the job is one of training.
+    """
+    job = read_any_job(reference, settings)
+    if not isinstance(job, ServingJob):
+        raise _wrong_kind(reference, "train", expected="serve", fix="ask `ridgeline train` about a training job")
+    return job
+
+
+def _wrong_kind(reference: str, kind: str, *, expected: str, fix: str) -> InputError:
+    names = {"train": "training", "serve": "serving"}
+    what = f"a {names[kind]} job, where one of {names[expected]} is asked for"
+    return InputError(what, where=f"{reference}: workload.kind", value=kind, expected=expected, fix=fix)
+
+
+def read_any_job(reference: str, settings: Sequence[Setting] = ()) -> AnyJob:
+    """The job that a user asks for, of whatever kind.
+
+    Args:
+        reference: As for `read_job`.
+        settings: As for `read_job`.
 
     Raises:
         InputError: Anything is unknown, missing, contradictory or malformed.
@@ -110,11 +150,12 @@ def _put(tables: Tables, setting: Setting, origin: Origin) -> None:
 def _write_out_short_forms(tables: Tables, origin: Origin) -> None:
     """Turns `mesh = "fsdp=32,tp=4"`, `remat = "full"` and `quantization = "fp8"` into tables."""
     plan = cast("Tables", tables["plan"]) if isinstance(tables.get("plan"), dict) else {}
-    match plan.get("mesh"):
-        case str(text):
-            plan["mesh"] = parse_pairs(text, where=origin.of("plan.mesh"), example="fsdp=32,tp=4")
-        case _:
-            pass
+    for mesh in ("mesh", "prefill", "decode"):
+        match plan.get(mesh):
+            case str(text):
+                plan[mesh] = parse_pairs(text, where=origin.of(f"plan.{mesh}"), example="fsdp=32,tp=4")
+            case _:
+                pass
     match plan.get("remat"):
         case str(text) if "=" in text:
             pairs = parse_pairs(text, where=origin.of("plan.remat"), example="out_proj=device,context=offload")

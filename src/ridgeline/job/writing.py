@@ -12,12 +12,14 @@ from ridgeline.errors import InputError
 from ridgeline.hardware.figures import PEAK, own_figures
 from ridgeline.job.assembly import is_path
 from ridgeline.job.reading import JOB_SUFFIX
+from ridgeline.job.serving import ServingJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ridgeline.hardware.slice import Slice
-    from ridgeline.job.job import Job, PlanRequest
+    from ridgeline.job.job import PlanRequest
+    from ridgeline.job.serving import AnyJob
 
 Value: TypeAlias = "str | bool | int | float | list[Value] | dict[str, Value]"
 """What TOML can hold."""
@@ -27,7 +29,7 @@ _ESCAPED = re.compile(r'["\\\x00-\x1f\x7f]')
 _READABLE_DIGITS = 1e6
 
 
-def write_job(job: Job, path: str, *, force: bool = False) -> None:
+def write_job(job: AnyJob, path: str, *, force: bool = False) -> None:
     """Writes a job file.
 
     Args:
@@ -55,7 +57,7 @@ def write_job(job: Job, path: str, *, force: bool = False) -> None:
         raise refuse(what, "a place that can be written to", "check the path") from None
 
 
-def job_toml(job: Job, *, folder: str = ".") -> str:
+def job_toml(job: AnyJob, *, folder: str = ".") -> str:
     """The text of a job file, as it must be when it stands in `folder`."""
     tables = job_tables(job)
     if job.model_table is None and is_path(job.model_reference):
@@ -70,17 +72,17 @@ def job_toml(job: Job, *, folder: str = ".") -> str:
     return "".join(top + sections)
 
 
-def job_tables(job: Job) -> dict[str, Value]:
+def job_tables(job: AnyJob) -> dict[str, Value]:
     """The job in the form of a job file; what was left to the planner is left out."""
     workload = asdict(job.workload)
-    if job.workload.tokens is not None:
-        workload["tokens"] = int(job.workload.tokens)
+    if workload.get("tokens") is not None:
+        workload["tokens"] = int(workload["tokens"])
     return {
         "version": 1,
         "model": job.model_reference if job.model_table is None else cast("Value", dict(job.model_table)),
         "hardware": _hardware(job.hardware),
         "workload": _said(workload),
-        "plan": plan_table(job.plan),
+        "plan": _said(asdict(job.plan)) if isinstance(job, ServingJob) else plan_table(job.plan),
     }
 
 
