@@ -68,9 +68,8 @@ def test_a_dimension_that_the_mesh_does_not_divide_is_named_with_its_tensor() ->
     ("model", "more", "what", "value"),
     [
         ("mixtral-8x7b", {}, "mixture of experts", "mixtral-8x7b"),
-        ("deepseek3-671b", {}, "mix of different layers", "2 kinds of layer in deepseek3-671b"),
-        ("gemma3-27b", {}, "mix of different layers", "2 kinds of layer in gemma3-27b"),
-        ("palm-540b", {}, "parallel attention and MLP", "yes"),
+        ("deepseek3-671b", {}, "such sequence mixer", "Mla"),
+        ("gemma3-27b", {}, "sliding attention", "a window of 1024"),
         ("llama3.1-8b", {"plan__quantization": "int8"}, "quantization", "int8"),
         ("llama3.1-8b", {"plan__optimizer": {"state": "host"}}, "optimizer state on the host", "yes"),
         ("llama3.1-8b", {"plan__vocab_tiling": 4}, "vocabulary tiling", 4),
@@ -100,7 +99,7 @@ def test_what_is_left_to_choose_is_asked_for() -> None:
 
 def test_a_splash_kernel_computes_the_tiles_that_a_causal_mask_touches() -> None:
     program = program_of("llama3.1-8b", "fsdp=4,tp=4", plan__attention={"block_q": 1024, "block_kv": 512})
-    scores = next(each for each in program.layer.blocks[0].operations if isinstance(each, Attention))
+    scores = next(each for each in program.tree.layers[0].blocks[0].operations if isinstance(each, Attention))
 
     flops = splash_flops(program, scores)
 

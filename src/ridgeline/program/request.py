@@ -7,17 +7,19 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError
-from ridgeline.model.operations import Layer, weights_of
-from ridgeline.model.spec import AttentionSpec, LayerSpec, MlpSpec
+from ridgeline.model.operations import weights_of
+from ridgeline.model.spec import AttentionSpec, LayerSpec, MlpSpec, MoeSpec
 from ridgeline.model.tree import model_tree
 from ridgeline.program.layout import PROGRAM_AXES, Layout
+from ridgeline.program.scans import layer_scans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ridgeline.job.job import AttentionKernel, Dtypes, Job, Optimizer, Remat
-    from ridgeline.model.operations import ModelTree, Tensor
+    from ridgeline.model.operations import Block, ModelTree, Tensor
     from ridgeline.model.spec import ModelSpec
+    from ridgeline.program.scans import LayerScan
 
 _WHERE = "--program ours"
 
@@ -28,6 +30,7 @@ class TrainingProgram:
 
     Attributes:
         tree: The operations and weights it consists of.
+        scans: Its layers in order, as loops over stacked weights.
         layout: How the mesh splits them.
         global_batch: Sequences per step.
         seq_len: Tokens per sequence.
@@ -39,6 +42,7 @@ class TrainingProgram:
     """
 
     tree: ModelTree
+    scans: tuple[LayerScan, ...]
     layout: Layout
     global_batch: int
     seq_len: int
@@ -49,21 +53,20 @@ class TrainingProgram:
     attention: AttentionKernel
 
     @property
-    def layer(self) -> Layer:
-        """The one kind of layer it repeats."""
-        return self.tree.layers[0]
-
-    @property
     def weights(self) -> Mapping[str, tuple[Tensor, int]]:
         """Every weight by its name, with how many layers stack theirs (0: outside the layers)."""
-        blocks = (self.tree.embedding, *self.layer.blocks, self.tree.head)
-        found: dict[str, tuple[Tensor, int]] = {}
-        for block in blocks:
-            count = self.layer.count if block in self.layer.blocks else 0
-            for operation in block.operations:
-                for tensor in weights_of(operation):
-                    found.setdefault(tensor.name, (tensor, count))
+        found = {tensor.name: (tensor, 0) for tensor in _tensors(self.tree.embedding)}
+        for scan in self.scans:
+            for position in scan.positions:
+                for tensor in _tensors(*position.layer.blocks):
+                    found[position.weight_name(tensor)] = tensor, scan.count
+        for tensor in _tensors(self.tree.head):
+            found.setdefault(tensor.name, (tensor, 0))  # a tied table is declared where it is looked up
         return found
+
+
+def _tensors(*blocks: Block) -> Iterator[Tensor]:
+    return (tensor for block in blocks for operation in block.operations for tensor in weights_of(operation))
 
 
 def training_program(job: Job) -> TrainingProgram:
@@ -78,8 +81,10 @@ def training_program(job: Job) -> TrainingProgram:
         raise _missing("the batch" if batch is None else "the remat policy")
     check_model(job.model)
     _refuse_the_first(_unknown_plan_parts(job), expected=f"a plan without; of the axes {', '.join(PROGRAM_AXES)}")
+    tree = model_tree(job.model)
     program = TrainingProgram(
-        tree=model_tree(job.model),
+        tree=tree,
+        scans=layer_scans(job.model, tree),
         layout=Layout(degrees={axis: degree for axis, degree in plan.mesh.items() if degree > 1}),
         global_batch=batch,
         seq_len=job.workload.seq_len,
@@ -99,9 +104,7 @@ def check_model(model: ModelSpec) -> None:
     Raises:
         InputError: It names the part.
     """
-    _refuse_the_first(
-        _unknown_model_parts(model), expected="a decoder of equal layers with causal attention and an MLP"
-    )
+    _refuse_the_first(_unknown_model_parts(model), expected="a decoder whose layers have causal attention and an MLP")
 
 
 def _refuse_the_first(unknown: Iterator[tuple[str, object]], *, expected: str) -> None:
@@ -133,19 +136,20 @@ def _check_sizes(program: TrainingProgram) -> None:
 
 def _unknown_model_parts(model: ModelSpec) -> Iterator[tuple[str, object]]:
     """What of a model our program does not know: (what, which value)."""
-    if len({layer for layer, _ in model.layers}) > 1:
-        yield "mix of different layers", f"{len({layer for layer, _ in model.layers})} kinds of layer in {model.name}"
-    layer = model.layers[0][0]
-    match layer.mixer:
-        case AttentionSpec():
-            yield from _unknown_attention_parts(layer.mixer)
-        case _:
-            yield "such sequence mixer", type(layer.mixer).__name__.removesuffix("Spec")
-    if not isinstance(layer.mlp, MlpSpec):
-        yield "mixture of experts" if layer.mlp is not None else "layer without an MLP", model.name
-    elif layer.mlp.fused:
-        yield "fused gate and up projection", "fused"
-    yield from _unknown_layer_parts(layer)
+    for layer in dict.fromkeys(layer for layer, _ in model.layers):
+        match layer.mixer:
+            case AttentionSpec():
+                yield from _unknown_attention_parts(layer.mixer)
+            case _:
+                yield "such sequence mixer", type(layer.mixer).__name__.removesuffix("Spec")
+        match layer.mlp:
+            case MlpSpec():
+                yield from _unknown_mlp_parts(layer.mlp)
+            case MoeSpec():
+                yield "mixture of experts", model.name
+            case None:
+                yield "layer without an MLP", model.name
+        yield from _unknown_layer_parts(layer)
     for name, value in (
         ("embedding width of its own", model.embedding_dim),
         ("further embedding rows", model.embedding_rows),
@@ -177,9 +181,13 @@ def _unknown_attention_parts(attention: AttentionSpec) -> Iterator[tuple[str, ob
             yield name, value
 
 
+def _unknown_mlp_parts(mlp: MlpSpec) -> Iterator[tuple[str, object]]:
+    if mlp.fused:
+        yield "fused gate and up projection", "fused"
+
+
 def _unknown_layer_parts(layer: LayerSpec) -> Iterator[tuple[str, object]]:
     for name, value in (
-        ("parallel attention and MLP", layer.parallel),
         ("second sequence mixer", layer.beside is not None),
         ("per-layer inputs", layer.per_layer_dim),
         ("AltUp streams", layer.altup_streams),

@@ -137,7 +137,7 @@ def initial_state(program: TrainingProgram, mesh: Mesh, *, seed: int = 0) -> Sta
     def made() -> State:
         keys = jax.random.split(jax.random.key(seed), len(program.weights))
         weights = {
-            name: _initial(key, tensor, count, fan_in(program, name)).astype(jax_dtype(program.dtypes.weights))
+            name: _initial(key, tensor, count, fan_in(program, tensor)).astype(jax_dtype(program.dtypes.weights))
             for key, (name, (tensor, count)) in zip(keys, program.weights.items(), strict=True)
         }
         mu, nu = (
@@ -150,15 +150,15 @@ def initial_state(program: TrainingProgram, mesh: Mesh, *, seed: int = 0) -> Sta
     return jax.jit(made, out_shardings=shardings)()
 
 
-def fan_in(program: TrainingProgram, name: str) -> int | None:
+def fan_in(program: TrainingProgram, tensor: Tensor) -> int | None:
     """Elements that one output of a weight sums over; None for scales and biases."""
-    blocks = (program.tree.embedding, *program.layer.blocks, program.tree.head)
-    for block in blocks:
+    blocks = (program.tree.embedding, *(block for layer in program.tree.layers for block in layer.blocks))
+    for block in (*blocks, program.tree.head):
         for operation in block.operations:
             match operation:
-                case Matmul() if operation.weight.name == name:
+                case Matmul() if operation.weight.name == tensor.name:
                     return prod(operation.weight.shape[: operation.num_contracted])
-                case Lookup() if operation.weight.name == name:
+                case Lookup() if operation.weight.name == tensor.name:
                     return operation.width
                 case _:
                     pass

@@ -151,7 +151,7 @@ def _summary(job: Job, compilation: Compilation) -> HloSummary | None:
 
 def _kernel_rules(program: TrainingProgram) -> Iterator[tuple[str, KernelRule]]:
     """FLOPs of our program's kernels, which their text does not tell."""
-    for block in program.layer.blocks:
+    for block in (block for layer in program.tree.layers for block in layer.blocks):
         for operation in block.operations:
             if isinstance(operation, Attention):
                 for name, kernel_flops in splash_flops(program, operation).items():

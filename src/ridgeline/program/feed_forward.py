@@ -1,0 +1,24 @@
+"""Channel mixers: what lies between a block's norm and its residual add when each token is seen alone.
+
+Shapes: B batch, S sequence, D embed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jax import Array
+
+    from ridgeline.program.part import Part
+
+
+def mlp(part: Part, stream: Array) -> Array:
+    """Up-projection, with a gate or without, activation function, down-projection: [B, S, D] to [B, S, D]."""
+    import jax
+
+    up = part.projected("up", stream)
+    gate = part.projected("gate", stream) if "gate" in part else None
+    with jax.named_scope(part.elementwise("activation").path):
+        hidden = jax.nn.gelu(up) if gate is None else jax.nn.silu(gate) * up
+    return part.projected("down", hidden)
