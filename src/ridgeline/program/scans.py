@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from ridgeline.model.operations import weights_of
 
-    from ridgeline.model.operations import Layer, ModelTree, Tensor
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ridgeline.model.operations import Block, Layer, ModelTree, Tensor
     from ridgeline.model.spec import ModelSpec
 
 
@@ -75,6 +77,22 @@ def layer_scans(spec: ModelSpec, tree: ModelTree) -> tuple[LayerScan, ...]:
         positions = [_position(layer, places, seen) for layer in layers]
         scans.append(LayerScan(positions=tuple(positions), count=count))
     return tuple(scans)
+
+
+def declared_weights(tree: ModelTree, scans: Sequence[LayerScan]) -> Mapping[str, tuple[Tensor, int]]:
+    """Every weight by its name, with how many layers stack theirs (0: outside the layers)."""
+    found = {tensor.name: (tensor, 0) for tensor in _tensors(tree.embedding)}
+    for scan in scans:
+        for position in scan.positions:
+            for tensor in _tensors(*position.layer.blocks):
+                found[position.weight_name(tensor)] = tensor, scan.count
+    for tensor in _tensors(tree.head):
+        found.setdefault(tensor.name, (tensor, 0))  # a tied table is declared where it is looked up
+    return found
+
+
+def _tensors(*blocks: Block) -> Iterator[Tensor]:
+    return (tensor for block in blocks for operation in block.operations for tensor in weights_of(operation))
 
 
 def _position(layer: Layer, places: Mapping[str, int], seen: Counter[str]) -> Position:
