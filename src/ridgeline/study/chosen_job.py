@@ -1,0 +1,56 @@
+"""A job in which nothing is left to choose: the planner's best plan for what a job leaves open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ridgeline.errors import InfeasibleError
+from ridgeline.job.job import DCN_AXES, ICI_AXES, Pipeline
+from ridgeline.job.mesh import FREE
+from ridgeline.search.answer import NoPlan
+from ridgeline.search.train import train
+
+if TYPE_CHECKING:
+    from ridgeline.job.job import Job
+    from ridgeline.search.answer import PlanEstimate
+
+_SEARCHED_AXES = ("dp", "fsdp", "tp", "dcn_dp", "dcn_fsdp")
+"""Axes that the planner may choose for a program when a job names none."""
+
+
+def chosen_job(job: Job) -> tuple[Job, PlanEstimate]:
+    """The job with the fastest plan that fits, or else the one that needs the least memory; and what it costs.
+
+    Raises:
+        InputError: The question contradicts itself.
+        InfeasibleError: There is no plan at all.
+    """
+    mesh = job.plan.mesh
+    if not mesh:
+        axes = [axis for axis in _SEARCHED_AXES if axis in ICI_AXES or job.hardware.num_slices > 1]
+        mesh = dict.fromkeys(axes, FREE)
+    elif job.hardware.num_slices > 1 and not any(axis in DCN_AXES for axis in mesh):
+        mesh = {**mesh, "dcn_dp": FREE, "dcn_fsdp": FREE}
+    question = replace(job, plan=replace(job.plan, mesh=mesh))
+    try:
+        answer = train(question)
+        estimate, batch = answer.best, answer.global_batch
+    except InfeasibleError as error:
+        if not isinstance(error.answer, NoPlan):
+            raise
+        estimate, batch = error.answer.closest, error.answer.global_batch
+    plan = estimate.plan
+    is_pipeline = any(plan.mesh.get(axis, 1) > 1 for axis in ("pp", "dcn_pp"))
+    chosen = replace(
+        job,
+        workload=replace(job.workload, global_batch=batch),
+        plan=replace(
+            job.plan,
+            mesh=plan.mesh,
+            gradient_accumulation=plan.gradient_accumulation,
+            pipeline=Pipeline(microbatches=plan.microbatches, repeats=plan.repeats) if is_pipeline else Pipeline(),
+            remat=plan.remat,
+        ),
+    )
+    return chosen, estimate
