@@ -44,7 +44,10 @@ def train(
     given: Annotated[
         _Text, typer.Option(metavar="NAME=VALUE,...", help="For --laws, in place of the job's own: mfu=0.45, stage=1.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --save replace a file.")] = False,
+    plot: Annotated[
+        _Text, typer.Option(metavar="FILE", help="Draw memory against step time by remat policy: .html, .svg or .png.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let --save and --plot replace a file.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show where the numbers come from.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
 ) -> None:
@@ -82,19 +85,21 @@ def train(
     }
     if given is not None and not laws:
         raise _alone("the search takes no quantities", "--given", given, companion="--laws")
-    if force and save is None:
+    if force and save is None and plot is None:
         raise _alone("nothing to replace", "--force", "--force without --save", companion="--save FILE")
+    if plot is not None and laws:
+        raise _alone("the laws draw nothing", "--plot", plot, companion="a search, without --laws,")
     question = read_job(job, settings(flags, written=lambda name: f"--{name.replace('_', '-')}"))
     if save is not None:
         write_job(question, save, force=force)
     if laws:
         answer_by_laws(question, given, explain=explain, json=json)
         return
-    _answer_by_search(question, explain=explain, json=json)
+    _answer_by_search(question, plot, force=force, explain=explain, json=json)
 
 
-def _answer_by_search(question: Job, *, explain: bool, json: bool) -> None:
-    """Prints the best plan, or as JSON why there is none."""
+def _answer_by_search(question: Job, plot: str | None, *, force: bool, explain: bool, json: bool) -> None:
+    """Prints the best plan and draws its remat policies, or prints as JSON why there is none."""
     from ridgeline.cli.output import print_json, print_report
     from ridgeline.cli.progress import progress_line
     from ridgeline.report.derivations import explained
@@ -108,6 +113,11 @@ def _answer_by_search(question: Job, *, explain: bool, json: bool) -> None:
         if json:
             print_json(no_plan_json(error))
         raise
+    if plot is not None:
+        from ridgeline.cli.plot_file import write_plot
+        from ridgeline.report.remat import remat_chart
+
+        write_plot([remat_chart(answer)], plot, force=force)
     if json:
         print_json(train_json(answer))
     else:

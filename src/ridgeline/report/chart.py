@@ -1,4 +1,4 @@
-"""What a chart is made of: curves, marks and guides over two logarithmic axes. Renderers show it; none computes.
+"""What a chart is made of: curves, marks and guides over two axes. Renderers show it; none computes.
 
 `drawing.py` lays it out for `svg.py` and `png.py`; `interactive.py` hands it to plotly.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,21 +15,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axis:
-    """One logarithmic axis.
+    """One axis, logarithmic unless it is said to be linear.
 
     Attributes:
         title: What it shows, with its unit.
-        low: Its first value, above zero.
+        low: Its first value; above zero on a logarithmic axis.
         high: Its last.
         shown: How a value is written at a tick.
-        step: Ratio of neighbouring ticks: 10, or 2 for sizes that double.
+        step: Ratio of neighbouring ticks: 10, or 2 for sizes that double; their distance on a linear axis.
+        linear: Whether equal distances are equal differences.
     """
 
     title: str
     low: float
     high: float
     shown: Callable[[float], str]
-    step: int = 10
+    step: float = 10
+    linear: bool = False
+
+    def fraction(self, value: float) -> float:
+        """How far along the axis a value lies: 0 at `low`, 1 at `high`.
+
+        >>> Axis(title="", low=1, high=100, shown=str).fraction(10)
+        0.5
+        >>> Axis(title="", low=0, high=50, shown=str, step=10, linear=True).fraction(10)
+        0.2
+        """
+        if self.linear:
+            return (value - self.low) / (self.high - self.low)
+        return log(value / self.low) / log(self.high / self.low)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +52,7 @@ class Curve:
 
     Attributes:
         name: For the legend.
-        points: In the axes' units, left to right; straight between them on logarithmic axes.
+        points: In the axes' units, left to right; straight between them on the axes as they are.
         dashed: Whether it is a limit rather than a result.
     """
 
@@ -65,7 +80,17 @@ class Guide:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Curves, marks and guides over two axes."""
+    """Curves, marks and guides over two axes.
+
+    Attributes:
+        title: Above it.
+        x: To the right.
+        y: Upwards.
+        curves: Lines.
+        marks: Dots.
+        guides: Vertical lines.
+        numbered: Whether marks carry numbers, with their names in a list: for many that lie close together.
+    """
 
     title: str
     x: Axis
@@ -73,3 +98,4 @@ class Chart:
     curves: tuple[Curve, ...]
     marks: tuple[Mark, ...] = ()
     guides: tuple[Guide, ...] = ()
+    numbered: bool = False

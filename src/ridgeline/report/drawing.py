@@ -77,7 +77,11 @@ def drawing(charts: Sequence[Chart]) -> Drawing:
 
 
 def ticks(axis: Axis) -> list[float]:
-    """Values at which an axis is marked: powers of its step, every other one where they are many."""
+    """Values at which an axis is marked: powers of its step (multiples on a linear axis), fewer where they are many."""
+    if axis.linear:
+        first, last = ceil(axis.low / axis.step - 1e-9), floor(axis.high / axis.step + 1e-9)
+        every = ceil((last - first + 1) / _MOST_TICKS)
+        return [axis.step * count for count in range(first, last + 1, max(every, 1))]
     first, last = ceil(log(axis.low, axis.step) - 1e-9), floor(log(axis.high, axis.step) + 1e-9)
     every = ceil((last - first + 1) / _MOST_TICKS)
     return [float(axis.step) ** power for power in range(first, last + 1, max(every, 1))]
@@ -138,14 +142,24 @@ class _Frame:
     def _mark(self, mark: Mark, index: int) -> Iterator[Element]:
         """The dot, and its name to the lower right, clear of roofs that rise; to the left where the sheet ends."""
         x, y, colour = self._x(mark.x), self._y(mark.y), COLOURS[index % len(COLOURS)]
+        if self.chart.numbered:
+            yield from self._numbered(mark, index, colour)
+            return
         at_end = x > WIDTH - _RIGHT - 180
         yield Dot(x=x, y=y, radius=6, colour=colour)
         yield Words(x=x - 10 if at_end else x + 10, y=y + 20, text=mark.name, anchor="end" if at_end else "start")
 
+    def _numbered(self, mark: Mark, index: int, colour: str) -> Iterator[Element]:
+        """The dot with a number above it, and the number with the name in a list at the upper right."""
+        x, y = self._x(mark.x), self._y(mark.y)
+        yield Dot(x=x, y=y, radius=5, colour=colour)
+        yield Words(x=x + 3, y=y - 8, text=str(index + 1), size=_SMALL, colour=colour)
+        top = self.row * HEIGHT + _TOP + 12 + 18 * index
+        yield Words(x=WIDTH - _RIGHT - 232, y=top, text=str(index + 1), size=_SMALL, colour=colour, anchor="end")
+        yield Words(x=WIDTH - _RIGHT - 226, y=top, text=mark.name, size=_SMALL)
+
     def _x(self, value: float) -> float:
-        axis = self.chart.x
-        return _LEFT + (WIDTH - _LEFT - _RIGHT) * log(value / axis.low) / log(axis.high / axis.low)
+        return _LEFT + (WIDTH - _LEFT - _RIGHT) * self.chart.x.fraction(value)
 
     def _y(self, value: float) -> float:
-        axis, bottom = self.chart.y, (self.row + 1) * HEIGHT - _BOTTOM
-        return bottom - (HEIGHT - _TOP - _BOTTOM) * log(value / axis.low) / log(axis.high / axis.low)
+        return (self.row + 1) * HEIGHT - _BOTTOM - (HEIGHT - _TOP - _BOTTOM) * self.chart.y.fraction(value)

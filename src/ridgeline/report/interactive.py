@@ -65,7 +65,7 @@ def _guides(chart: Chart, place: str) -> Iterator[Setting]:
 def _words(chart: Chart, place: str) -> Iterator[Setting]:
     """The words of guides; plotly places words on logarithmic axes by their logarithm."""
     for guide in chart.guides:
-        at = {"xref": f"x{place}", "x": log10(guide.x), "yref": f"y{place} domain", "y": 0.03}
+        at = {"xref": f"x{place}", "x": _place(chart.x, guide.x), "yref": f"y{place} domain", "y": 0.03}
         yield {"text": guide.name, "showarrow": False, "xanchor": "left", **at}
 
 
@@ -79,11 +79,16 @@ def _axes(chart: Chart, place: str, row: int, rows: int) -> Iterator[tuple[str, 
 def _scale(axis: Axis) -> Setting:
     marked = ticks(axis)
     return {
-        "type": "log",
+        "type": "linear" if axis.linear else "log",
         "title": {"text": axis.title},
-        "range": [log10(axis.low), log10(axis.high)],
+        "range": [_place(axis, axis.low), _place(axis, axis.high)],
         "tickvals": marked,
         "ticktext": [axis.shown(value) for value in marked],
         "gridcolor": "#d9dee4",
         "linecolor": INK,
     }
+
+
+def _place(axis: Axis, value: float) -> float:
+    """A value in plotly's words: of a logarithmic axis it takes the logarithm."""
+    return value if axis.linear else log10(value)

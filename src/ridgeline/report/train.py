@@ -10,6 +10,7 @@ from ridgeline.job.writing import job_tables
 from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Report, Table, Tone
 from ridgeline.report.derivations import derivations_json
 from ridgeline.report.jsonable import Json, jsonable
+from ridgeline.report.remat import remat_json, remat_table
 from ridgeline.search.answer import NoPlan
 from ridgeline.units import (
     format_bytes,
@@ -71,6 +72,7 @@ def train_report(answer: TrainAnswer) -> Report:
             Facts(title="Best plan", rows=tuple(_best_rows(answer))),
             _time_bars(best.step),
             _memory_bars(best.memory),
+            *([remat_table(answer.remat)] if answer.remat.values else []),
             *([_alternatives(answer)] if answer.alternatives else []),
             *([_rejected(answer.rejected)] if answer.rejected else []),
             Paragraphs(title="What this rests on", lines=tuple(_assumptions(answer))),
@@ -89,6 +91,7 @@ def train_json(answer: TrainAnswer) -> dict[str, Json]:
         "rejected": jsonable(answer.rejected),
         "run": None if run is None else jsonable(run),
         "search": jsonable(answer.search),
+        "remat": remat_json(answer.remat),
         "mfu_convention": answer.mfu_convention,
         "assumptions": [*answer.assumptions, *notes(answer.job, answer.best.plan.mesh)],
         "derivations": derivations_json(answer.derivations),

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from ridgeline.cost.explain import Derivation
     from ridgeline.cost.work import Part
-    from ridgeline.job.job import Dtypes, Job, Optimizer, Quantization, Remat
+    from ridgeline.job.job import Dtypes, Job, Optimizer, Placement, Quantization, Remat
 
 Verdict: TypeAlias = Literal["fits", "tight", "does_not_fit"]
 
@@ -165,6 +165,60 @@ class SearchStatistics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RematChoice:
+    """One remat policy of the best plan.
+
+    Attributes:
+        remat: The policy.
+        expected_s: Step time under it.
+        needed_bytes: Memory of a device, without what is fetched ahead where there is room.
+        host_bytes: Offloaded, per device.
+        verdict: Whether it fits.
+    """
+
+    remat: Remat
+    expected_s: float
+    needed_bytes: float
+    host_bytes: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptValue:
+    """What one named value of the best plan is worth, all others placed as they are.
+
+    Attributes:
+        name: Its checkpoint name.
+        placement: Where the plan puts it.
+        device_bytes: Memory of a device that keeping it there takes.
+        recompute_s: Time of a step that keeping it on the device saves over computing it again; NaN for the layer's
+            input, which cannot be.
+        offload_s: Time that keeping it on the host adds to keeping it on the device; NaN where no host can be used.
+    """
+
+    name: str
+    placement: Placement
+    device_bytes: float
+    recompute_s: float
+    offload_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RematAnswer:
+    """Memory against step time of the best plan.
+
+    Attributes:
+        frontier: Custom policies that no other beats in both, least memory first; those that fit and those that do not.
+        presets: MaxText's policies.
+        values: What each named value is worth under the chosen policy.
+    """
+
+    frontier: tuple[RematChoice, ...]
+    presets: tuple[RematChoice, ...]
+    values: tuple[KeptValue, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainAnswer:
     """Everything `ridgeline train` answers.
 
@@ -176,6 +230,7 @@ class TrainAnswer:
         rejected: Families that were refused, with reasons.
         run: Duration and cost, if the job has a length.
         search: What the search did.
+        remat: Memory against step time under the policies of the best plan.
         mfu_convention: How FLOPs are counted for `mfu`.
         assumptions: What the estimate rests on, in words.
         derivations: Where the best plan's main numbers come from.
@@ -188,6 +243,7 @@ class TrainAnswer:
     rejected: tuple[Rejected, ...]
     run: RunEstimate | None
     search: SearchStatistics
+    remat: RematAnswer
     mfu_convention: str
     assumptions: tuple[str, ...] = field(default_factory=tuple)
     derivations: tuple[Derivation, ...] = ()

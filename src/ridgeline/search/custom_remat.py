@@ -15,12 +15,13 @@ from ridgeline.cost.layer import named_activations
 from ridgeline.cost.memory import training_memory
 from ridgeline.cost.training import training_step
 from ridgeline.job.job import Remat
-from ridgeline.job.remat import CUSTOM_NAMES, LAYER_INPUT, placement_columns
+from ridgeline.job.remat import CUSTOM_NAMES, LAYER_INPUT, placement_columns, placements
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ridgeline.cost.columns import PlanColumns, TrainingSetting
+    from ridgeline.cost.work import Number
     from ridgeline.job.job import Placement
     from ridgeline.model.operations import ModelTree
 
@@ -132,7 +133,7 @@ def cost_policies(
     columns = replace(plan, saved={**saved, "*": 0.0}, offloaded=offloaded)
     memory = training_memory(setting, columns)
 
-    def column(values: object) -> NDArray[np.float64]:
+    def column(values: Number) -> NDArray[np.float64]:
         return np.broadcast_to(np.asarray(values, dtype=np.float64), len(codes))
 
     return Policies(
@@ -143,6 +144,12 @@ def cost_policies(
         needed_bytes=column(memory.total_bytes - memory.parts["fetched_ahead"]),
         host_bytes=column(memory.host_bytes),
     )
+
+
+def codes_of(remat: Remat, names: tuple[str, ...]) -> NDArray[np.int8]:
+    """A policy, preset or custom, as one row of codes."""
+    placed = placements(remat)
+    return np.array([[PLACEMENTS.index(placed[name]) for name in names]], dtype=np.int8)
 
 
 def _undominated(policies: Policies) -> Policies:

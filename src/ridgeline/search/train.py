@@ -32,6 +32,7 @@ from ridgeline.search.explain import explain_plan, explain_run
 from ridgeline.search.meshes import legal_meshes, limits_of
 from ridgeline.search.plans import PlanTable, plan_table
 from ridgeline.search.refine import leading, refined
+from ridgeline.search.remat_answer import remat_answer
 from ridgeline.search.setting import training_setting
 from ridgeline.units import format_bytes
 
@@ -117,6 +118,7 @@ def train(job: Job, *, progress: Progress | None = None) -> TrainAnswer:
         rejected=_rejected(searched),
         run=run,
         search=SearchStatistics(plans=len(table), seconds=perf_counter() - began_s, fitting=int(fits.sum())),
+        remat=remat_answer(setting, table.row(best_row), best.plan.remat, table.remats),
         mfu_convention=MFU_CONVENTION,
         assumptions=assumptions(job, setting, best),
         derivations=(

@@ -1,0 +1,48 @@
+"""A plan that a job pins in full: its setting and its one row of columns, for whoever looks into it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ridgeline.errors import InputError
+from ridgeline.job.mesh import pinned_degrees
+from ridgeline.search.meshes import legal_meshes, limits_of
+from ridgeline.search.plans import plan_table
+from ridgeline.search.setting import training_setting
+
+if TYPE_CHECKING:
+    from ridgeline.cost.columns import PlanColumns, TrainingSetting
+    from ridgeline.job.job import Job
+
+
+def pinned_columns(job: Job) -> tuple[TrainingSetting, PlanColumns]:
+    """The setting and the columns of the plan that a job pins.
+
+    Args:
+        job: With batch, mesh, micro-steps and remat policy; what is open all the same is the first that is legal.
+
+    Raises:
+        InputError: No batch is given, or the pinned mesh contradicts the model or the slice.
+    """
+    batch = job.workload.global_batch
+    if batch is None:
+        raise InputError(
+            "no batch to cost a plan at",
+            where="workload.global_batch",
+            value=None,
+            expected="sequences per step",
+            fix="give global_batch",
+        )
+    setting = training_setting(job, global_batch=batch)
+    limits = limits_of(setting.tree, seq_len=setting.seq_len, global_batch=batch)
+    meshes = legal_meshes(job.hardware, limits, pinned_degrees(job.plan.mesh))
+    table = plan_table(job, meshes.legal, global_batch=batch, layers=limits.layers)
+    if len(table) == 0:
+        raise InputError(
+            "no legal plan",
+            where="plan.mesh",
+            value=" ".join(f"{axis}={degree}" for axis, degree in job.plan.mesh.items()),
+            expected="degrees that divide the model and the batch",
+            fix="change the degrees",
+        )
+    return setting, table.row(0)
