@@ -321,11 +321,13 @@ class Transfer:
     """One collective's demand on the wiring.
 
     Attributes:
+        array_bytes: Of the gathered, scattered, summed or exchanged array.
         link_bytes: Over the busiest fast link of a device.
         network_bytes: Over its network port.
         latency_s: Floor, whatever the bytes.
     """
 
+    array_bytes: Number
     link_bytes: Number
     network_bytes: Number
     latency_s: Number
@@ -339,6 +341,7 @@ class Transfer:
 def gather(link: Link, V_bytes: Number) -> Transfer:
     """An all-gather (or, transposed, a reduce-scatter) of V bytes over a group."""
     return Transfer(
+        array_bytes=V_bytes,
         link_bytes=V_bytes * link.gather_load,
         network_bytes=V_bytes * link.network_gather_load,
         latency_s=link.latency_s,
@@ -348,6 +351,7 @@ def gather(link: Link, V_bytes: Number) -> Transfer:
 def reduce(link: Link, V_bytes: Number) -> Transfer:
     """An all-reduce of V bytes over a group: a reduce-scatter and an all-gather."""
     return Transfer(
+        array_bytes=V_bytes,
         link_bytes=2 * V_bytes * link.gather_load,
         network_bytes=2 * V_bytes * link.network_gather_load,
         latency_s=2 * link.latency_s,
@@ -357,6 +361,7 @@ def reduce(link: Link, V_bytes: Number) -> Transfer:
 def exchange(link: Link, V_bytes: Number) -> Transfer:
     """An all-to-all in which each device holds V bytes."""
     return Transfer(
+        array_bytes=V_bytes,
         link_bytes=V_bytes * link.exchange_load,
         network_bytes=V_bytes * link.network_exchange_load,
         latency_s=link.latency_s,
@@ -366,6 +371,7 @@ def exchange(link: Link, V_bytes: Number) -> Transfer:
 def permute(link: Link, V_bytes: Number) -> Transfer:
     """A hand-over of V bytes to the next device of a group."""
     return Transfer(
+        array_bytes=V_bytes,
         link_bytes=V_bytes * link.permute_load,
         network_bytes=V_bytes * link.network_permute_load,
         latency_s=link.latency_s * 0.0,

@@ -23,7 +23,7 @@ from ridgeline.cost.operation import operation_cost, transfer_part
 from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, in_sequence, overlapped, scaled
 from ridgeline.job.remat import LAYER_INPUT
 from ridgeline.model.accounting import named_outputs
-from ridgeline.model.operations import Activation, Block, ExpertMatmul, Layer, Operation, weights_of
+from ridgeline.model.operations import Activation, Block, ExpertMatmul, Layer, Operation, Tensor, weights_of
 from ridgeline.model.recompute import projects_to_stream, recomputable
 
 if TYPE_CHECKING:
@@ -92,8 +92,13 @@ def gathered_bytes(operations: Iterable[Operation], *, columns: PlanColumns, ele
     total: Number = 0.0
     for operation in operations:
         for tensor in weights_of(operation):
-            total = total + tensor.size * element_bytes / gathered_shards(tensor, columns)
+            total = total + gathered_tensor_bytes(tensor, columns=columns, element_bytes=element_bytes)
     return total
+
+
+def gathered_tensor_bytes(tensor: Tensor, *, columns: PlanColumns, element_bytes: float) -> Number:
+    """Bytes of one weight as its operation sees it."""
+    return tensor.size * element_bytes / gathered_shards(tensor, columns)
 
 
 def _block(

@@ -114,6 +114,7 @@ def transfer_part(name: str, phase: Phase, group: str, transfer: Transfer, *, se
             network_bytes_per_s=chip.network_bytes_per_s * efficiency.network,
         ),
         work=Work(amounts={f"link.{group}": transfer.link_bytes, "network": transfer.network_bytes}),
+        array_bytes=transfer.array_bytes,
     )
 
 

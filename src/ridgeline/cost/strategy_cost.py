@@ -217,7 +217,7 @@ def transfer(step: Step, setting: Setting, sizes: Mapping[str, float]) -> Transf
         case "all_to_all" | "collective_permute":
             return exchange(link, V_bytes)
         case "slice":
-            return Transfer(link_bytes=0.0, network_bytes=0.0, latency_s=0.0)
+            return Transfer(array_bytes=0.0, link_bytes=0.0, network_bytes=0.0, latency_s=0.0)
 
 
 def _bound(times_s: Mapping[str, float], steps: Sequence[StepCost]) -> Bound:

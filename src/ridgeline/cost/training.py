@@ -124,8 +124,13 @@ def local_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
     share = layers_of_stage(setting, columns)
     total: Number = 0.0
     for tensor, count, outside in step_weights(setting.tree):
-        total = total + tensor.size * count * (1.0 if outside else share) / weight_shards(tensor, columns)
+        total = total + stored_elements(tensor, columns) * count * (1.0 if outside else share)
     return total
+
+
+def stored_elements(tensor: Tensor, columns: PlanColumns) -> Number:
+    """Elements of one weight that one device stores."""
+    return tensor.size / weight_shards(tensor, columns)
 
 
 def embed_dim(tree: ModelTree) -> int:

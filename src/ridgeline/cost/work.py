@@ -74,6 +74,7 @@ class Part:
         composition: How `expected_s` follows from the children; for `overlap` the first one hides the others.
         once: The children of one repetition, in order.
         times: Repetitions.
+        array_bytes: Of a collective: the gathered, scattered, summed or exchanged array of one repetition.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Part:
     composition: Composition = "leaf"
     once: tuple[Part, ...] = ()
     times: Number = 1.0
+    array_bytes: Number = 0.0
 
     @property
     def children(self) -> tuple[Part, ...]:

@@ -1,0 +1,245 @@
+"""Why a compiled program's collectives differ from the equation's: what XLA is known to do, looked for in the bytes.
+
+Each rule looks at the rows that still differ and names those that it accounts for; the first that does gives the
+reason. Rules go from the narrowest to the widest.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from math import isnan
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ridgeline.job.job import DCN_AXES
+from ridgeline.study.collective_row import agree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+
+    from ridgeline.study.collective_row import CollectiveRow
+
+    _Open: TypeAlias = dict[int, CollectiveRow]
+    """Rows that still need a reason, by their number."""
+
+    _Rule: TypeAlias = Callable[[_Open, "_Step"], Iterator[tuple[Iterable[int], str]]]
+    """Names rows, with their reason."""
+
+UNEXPLAINED: Final = "unexplained"
+
+_SUMS: Final = {"reduce_scatter", "all_reduce"}
+_OUTSIDE: Final = {"embedding", "head"}
+_SMALL: Final = 1e-3
+"""Of everything that moves: what no estimate of time would notice."""
+
+_CHAIN: Final = (0.4, 1.1)
+"""Bytes of a chain of permutes over those of the collective that it stands for: (N − 1)/N, or half that both ways."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """What rules know beside the rows that differ.
+
+    Attributes:
+        rows: All rows.
+        micro_steps: Passes of one step.
+    """
+
+    rows: Sequence[CollectiveRow]
+    micro_steps: int
+
+    @property
+    def moved_bytes(self) -> float:
+        """By all collectives of the program whose count is known."""
+        return sum(row.total_bytes for row in self.rows if not isnan(row.total_bytes))
+
+
+def explained(rows: Sequence[CollectiveRow], *, micro_steps: int) -> list[str]:
+    """Of each row the reason why its two sides differ: "" where they agree, `unexplained` where no rule knows.
+
+    Args:
+        rows: All rows of a step.
+        micro_steps: Passes of one step.
+    """
+    step = _Step(rows=rows, micro_steps=micro_steps)
+    reasons = {number: UNEXPLAINED for number, row in enumerate(rows) if not row.agrees}
+    for rule in _RULES:
+        still = {number: rows[number] for number, reason in reasons.items() if reason == UNEXPLAINED}
+        for numbers, reason in list(rule(still, step)):
+            reasons |= dict.fromkeys(numbers, reason)
+    return [reasons.get(number, "") for number in range(len(rows))]
+
+
+def _unknown_counts(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    del step
+    numbers = [number for number, row in still.items() if isnan(row.total_bytes)]
+    yield numbers, "how often it runs cannot be read from the text"
+
+
+def _merged_in_a_block(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    del step
+    same = _grouped(still, lambda row: (row.kind, frozenset(row.axes), row.half, _block(row.part)))
+    for members in same:
+        if _sums_agree(members.values()):
+            yield members, "merged within the block; together they agree"
+
+
+def _merged_in_a_pass(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    del step
+    for members in _grouped(still, lambda row: (row.kind, frozenset(row.axes), row.half)):
+        if _sums_agree(members.values()):
+            yield members, "merged, or recorded under another part; together they agree"
+
+
+def _summed_whole(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    """All-reduce and slice for reduce-scatter, by part, by block, by pass."""
+    del step
+    reason = "a reduce-scatter written as an all-reduce, of which each device keeps its shard"
+    for scope in _SCOPES:
+        sums = {number: row for number, row in still.items() if row.kind in _SUMS}
+        for members in _grouped(sums, lambda row, scope=scope: (frozenset(row.axes), row.half, scope(row.part))):
+            kinds = {row.kind for row in members.values()}
+            if kinds == _SUMS and _sums_agree(members.values()):
+                for number in members:
+                    del still[number]
+                yield members, reason
+
+
+def _summed_over_several_axes(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    """One sum over dp and fsdp for a scatter over fsdp and a sum over dp of what is left."""
+    del step
+    sums = {number: row for number, row in still.items() if row.kind in _SUMS}
+    for scope in _SCOPES:
+        for members in _grouped(sums, lambda row, scope=scope: (row.half, scope(row.part))):
+            wide = {number: row for number, row in members.items() if len(row.axes) > 1 and row.found}
+            axes = {axis for row in wide.values() for axis in row.axes}
+            narrow = {n: row for n, row in members.items() if n not in wide and axes and set(row.axes) <= axes}
+            scattered = [row for row in narrow.values() if row.kind == "reduce_scatter"]
+            if scattered and _sums_agree([*wide.values(), *scattered]):
+                for number in (*wide, *narrow):
+                    sums.pop(number, None)
+                yield (*wide, *narrow), f"one sum over {' and '.join(sorted(axes))} instead of one after the other"
+
+
+def _permuted(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    """Collective matmuls: what would be gathered or scattered goes round in pieces beside the matmul."""
+    del step
+    for scope in _SCOPES[1:]:
+        for members in _grouped(still, lambda row, scope=scope: (row.half, frozenset(row.axes), scope(row.part))):
+            chains = {number: row for number, row in members.items() if row.kind == "collective_permute"}
+            waiting = {number: row for number, row in members.items() if row.kind != "collective_permute"}
+            asked = sum((row.predicted_bytes or 0.0) - row.total_bytes for row in waiting.values())
+            sent = sum(row.total_bytes for row in chains.values())
+            if asked > 0 and _CHAIN[0] <= sent / asked <= _CHAIN[1]:
+                for number in members:
+                    del still[number]
+                yield members, "a chain of permutes beside the matmul (collective matmul)"
+
+
+def _once_a_micro_step(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    if step.micro_steps > 1:
+        for number, row in still.items():
+            if row.predicted_bytes and agree(row.total_bytes, row.predicted_bytes * step.micro_steps):
+                yield (number,), "in every micro-step; the equation does it once a step"
+
+
+def _twice_as_wide(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    del step
+    for number, row in still.items():
+        if row.predicted_bytes and agree(row.total_bytes, 2 * row.predicted_bytes):
+            yield (number,), "moved in f32, where the equation counts two bytes an element"
+
+
+def _gathered_once(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    """A weight that the backward pass finds gathered already."""
+    there = {(row.part, frozenset(row.axes)) for row in step.rows if row.kind == "all_gather" and row.found}
+    for number, row in still.items():
+        is_missing = row.kind == "all_gather" and not row.found and row.half == "backward"
+        if is_missing and (row.part, frozenset(row.axes)) in there:
+            yield (number,), "gathered once, and kept for the backward pass"
+
+
+def _looked_up(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    """Rows of the embedding table change devices where the equation has the table gathered, or nothing move."""
+    del step
+    numbers = [number for number, row in still.items() if _block(row.part) == "embedding" and row.found]
+    yield numbers, "rows that are looked up change devices; the equation has the table gathered"
+    replaced = [number for number, row in still.items() if _block(row.part) == "embedding" and not row.found]
+    if numbers:
+        yield replaced, "the table stays split; rows that are looked up change devices instead"
+
+
+def _outside_the_layers(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    del step
+    numbers = [number for number, row in still.items() if _block(row.part) in _OUTSIDE and row.predicted_bytes is None]
+    yield numbers, "outside the layers, where the equation has no such exchange"
+
+
+def _small(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    for number, row in still.items():
+        if row.predicted_bytes is None and row.total_bytes <= _SMALL * step.moved_bytes:
+            what = "a scale's gradient" if "norm" in row.part else "the loss" if row.part == "head/loss" else ""
+            share = "less than 0.1% of all bytes, not in the equation"
+            yield (number,), f"{what}: {share}" if what else share
+
+
+def _between_slices(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    """Between slices the runtime chooses the collective."""
+    del step
+    across = {number: row for number, row in still.items() if set(row.axes) <= {*DCN_AXES, "dcn"}}
+    for members in _grouped(across, lambda row: frozenset(row.axes)):
+        if _sums_agree(members.values()):
+            yield members, "between slices, in other pieces; together they agree"
+
+
+def _grouped(rows: _Open, key: Callable[[CollectiveRow], Hashable]) -> list[_Open]:
+    """Rows with the same key, those of which there are several."""
+    groups: defaultdict[Hashable, _Open] = defaultdict(dict)
+    for number, row in rows.items():
+        groups[key(row)][number] = row
+    return [members for members in groups.values() if len(members) > 1]
+
+
+def _sums_agree(rows: Iterable[CollectiveRow]) -> bool:
+    """Whether both witnesses move the same over several rows, each of which only one side may have."""
+    members = list(rows)
+    predicted_bytes = sum(row.predicted_bytes or 0.0 for row in members)
+    return agree(sum(row.total_bytes for row in members), predicted_bytes)
+
+
+def _itself(part: str) -> str:
+    """The part, nothing wider."""
+    return part
+
+
+def _anywhere(part: str) -> str:
+    """All parts as one."""
+    del part
+    return ""
+
+
+def _block(part: str) -> str:
+    """`layer/attention` of `layer/attention/query`; `embedding` and `head` whole."""
+    section, _, rest = part.partition("/")
+    return section if section in _OUTSIDE or not rest else f"{section}/{rest.partition('/')[0]}"
+
+
+_SCOPES: Final = (_itself, _block, _anywhere)
+"""How far around a row its counterpart is looked for, narrowest first."""
+
+_RULES: Final[tuple[_Rule, ...]] = (
+    _unknown_counts,
+    _merged_in_a_block,
+    _merged_in_a_pass,
+    _summed_whole,
+    _summed_over_several_axes,
+    _permuted,
+    _once_a_micro_step,
+    _twice_as_wide,
+    _between_slices,
+    _gathered_once,
+    _small,
+    _looked_up,
+    _outside_the_layers,
+)
+"""In the order in which they are tried."""
