@@ -36,8 +36,9 @@ def test_the_table_shows_what_attention_alone_costs_to_compute_again(answer: Tra
     flops = 256 / 128 * 80 * 4 * 8192 * 8192 * 64 * 128 / 2
     assert context.placement == "device"
     assert context.recompute_s > flops / 1153.5e12
-    # 2 sequences of 8192 tokens and 8192 features in bf16, in each of 80 layers; one is in use when it is kept or not
-    assert context.device_bytes == pytest.approx(79 * 2 * 8192 * 8192 * 2, rel=0.01)
+    # 2 sequences of 8192 tokens and 8192 features in bf16, in each of 80 layers; that of the layer which is in its
+    # backward pass may be there anyway.
+    assert context.device_bytes == pytest.approx(80 * 2 * 8192 * 8192 * 2, rel=1 / 80)
     assert "What the forward pass keeps" in screen(train_report(answer))
 
 
