@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Unpack
 
-    from ridgeline.compiler.compilation import CompilerName
+    from ridgeline.compiler.installed import CompilerName
     from ridgeline.compiler.process import Limits
     from ridgeline.cost.chip_value import rank_chips
     from ridgeline.cost.collective_answer import CollectiveAnswer, CollectiveKind
@@ -233,7 +233,7 @@ def train(
 def compile_job(
     job: str | Job,
     *,
-    compiler: CompilerName = "tpu",
+    compiler: CompilerName | None = None,
     limits: Limits | None = None,
     progress: Callable[[str], None] | None = None,
     **arguments: Unpack[Arguments],
@@ -242,7 +242,8 @@ def compile_job(
 
     Args:
         job: A job, a job file (.toml), or a model: its name or its config.json. What it leaves open is chosen first.
-        compiler: `tpu`, or `cpu` for this machine's CPU with emulated devices.
+        compiler: `tpu`, `gpu`, or `cpu` for this machine's CPU with emulated devices; the slice's own if none is
+            said, or `cpu` where that is not installed.
         limits: The longest time and the largest memory of the compiler.
         progress: Called with what is being done.
         arguments: As for `train`.

@@ -29,18 +29,18 @@ MODEL = ("llama3.1-8b", "--seq-len=256", "--global-batch=4")
                 "our program has no pp axis yet",
                 where="--program ours",
                 value="pp=2",
-                expected="a plan without; of the axes dcn_dp, dcn_fsdp, dp, fsdp, fsdp_transpose, cp, tp, tp_sequence",
+                expected="a plan without; of the axes dcn_dp, dcn_fsdp, dp, fsdp, fsdp_transpose, cp, ep, tp, tp_sequence",
                 fix="ask `ridgeline train` for the estimate of this job",
             ),
         ),
         (
-            [*MODEL, "--on=h100:8"],
+            [*MODEL, "--on=h100:8", "--compiler=tpu"],
             refusal(
                 "the TPU compiler knows TPUs alone",
                 where="--on",
                 value="h100:8",
                 expected="a TPU slice",
-                fix="choose a TPU slice, or add --compiler cpu to see the program on emulated devices",
+                fix="choose a TPU slice, or leave --compiler out",
             ),
         ),
         (

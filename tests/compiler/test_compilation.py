@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ridgeline.compiler import compilation, our_program, process
+from ridgeline.compiler import compilation, installed, process
 from ridgeline.compiler.cache import cache_folder
 from ridgeline.compiler.compilation import compile_program
 from ridgeline.compiler.our_program import OurProgram, compiler_options
@@ -109,7 +109,7 @@ def test_a_child_that_dies_is_reported_with_its_last_words(monkeypatch: pytest.M
 
 
 def test_a_missing_compiler_is_met_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(our_program, "find_spec", lambda name: None if name == "libtpu" else name)
+    monkeypatch.setattr(installed, "find_spec", lambda name: None if name == "libtpu" else name)
 
     with pytest.raises(MissingExtraError, match=r"pip install 'ridgeline\[jax\]'"):
         compile_program(OurProgram(job=tiny_job(), compiler="tpu"))

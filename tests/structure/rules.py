@@ -38,8 +38,11 @@ EMPTY_NAMES = {"base", "common", "helper", "helpers", "misc", "util", "utils"}
 BOUNDARIES = {
     "src/ridgeline/cli/output.py": "writes JSON",
     "src/ridgeline/compiler/cache.py": "reads and writes entries of the cache",
+    "src/ridgeline/compiler/gpu.py": "reads gpu_targets.toml",
+    "src/ridgeline/compiler/maxtext_child.py": "writes what it found, where Ridgeline is not installed",
     "src/ridgeline/compiler/outcome.py": "reads and writes what a child process is told and tells",
     "src/ridgeline/cost/calibration.py": "reads calibration/*.toml",
+    "src/ridgeline/export/maxtext_version.py": "reads maxtext_0_2_5.toml",
     "src/ridgeline/hardware/catalog.py": "reads catalog/*.toml",
     "src/ridgeline/hardware/scaling_book.py": "reads scaling_book.toml",
     "src/ridgeline/job/reading.py": "reads job files",

@@ -9,6 +9,7 @@ import typer
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
+    from ridgeline.compiler.installed import CompilerName
     from ridgeline.compiler.process import Limits
     from ridgeline.job.origin import Arguments, Setting
     from ridgeline.study.compile_job import CompileAnswer
@@ -38,8 +39,9 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
     nu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's second moment.")] = None,
     program: Annotated[Literal["ours"], typer.Option(help="The program that is compiled.")] = "ours",
     compiler: Annotated[
-        Literal["tpu", "cpu"], typer.Option(help="XLA for TPUs, or for this machine's CPU with emulated devices.")
-    ] = "tpu",
+        Literal["tpu", "gpu", "cpu"] | None,
+        typer.Option(help="XLA for the slice's own chips, or for this machine's CPU with emulated devices."),
+    ] = None,
     time_limit: Annotated[_Text, typer.Option(metavar="TIME", help="The compiler's longest time: 10min.")] = None,
     memory_limit: Annotated[_Text, typer.Option(metavar="SIZE", help="The compiler's largest memory: 8GiB.")] = None,
     hlo: Annotated[_Text, typer.Option(metavar="FILE", help="Read an HLO text or dump; nothing is compiled.")] = None,
@@ -72,7 +74,7 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
 
 
 def _compile(
-    reference: str, flags: Arguments, layers: str | None, compiler: Literal["tpu", "cpu"], limits: Limits, *, json: bool
+    reference: str, flags: Arguments, layers: str | None, compiler: CompilerName | None, limits: Limits, *, json: bool
 ) -> None:
     """Compiles a job and prints what came of it; ends with 1 where the program does not fit."""
     from ridgeline.cli.output import print_json, print_report

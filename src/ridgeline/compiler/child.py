@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ridgeline.job.job import Job
     from ridgeline.program.layout import Layout
 
-LIBRARIES: Final = ("jax", "jaxlib", "libtpu")
+LIBRARIES: Final = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "jax-cuda13-pjrt")
 """What decides a compilation beside the program."""
 
 _KIB = 1024 if sys.platform != "darwin" else 1  # getrusage counts in KiB, on macOS in bytes
@@ -67,12 +67,15 @@ def run(errand: Errand) -> Outcome:
 
 
 def _mesh(job: Job, layout: Layout, compiler: str) -> Mesh:
-    """The devices: of a topology for the TPU compiler, else this process's own emulated ones."""
+    """The devices: of a topology for the compilers of TPUs and GPUs, else this process's own emulated ones."""
+    from ridgeline.compiler.gpu import describe_gpus, gpu_topology
     from ridgeline.compiler.topology import abstract_topology, describe_devices
-    from ridgeline.program.mesh import cpu_mesh, torus_mesh
+    from ridgeline.program.mesh import cpu_mesh, mesh_in_order, torus_mesh
 
     if compiler == "cpu":
         return cpu_mesh(layout)
+    if compiler == "gpu":
+        return mesh_in_order(layout, describe_gpus(gpu_topology(job.hardware)))
     topology = abstract_topology(job.hardware)
     return torus_mesh(layout, describe_devices(topology), num_slices=topology.num_slices)
 
@@ -82,8 +85,8 @@ def _memory(found: Any, compiler: str) -> CompiledMemory:  # noqa: ANN401 - jaxl
     together_bytes = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
     together_bytes += found.temp_size_in_bytes
     return CompiledMemory(
-        # The CPU compiler counts no temporaries into its peak.
-        peak_bytes=together_bytes if compiler == "cpu" else found.peak_memory_in_bytes,
+        # Other compilers tell no peak of their own; their temporaries are one allocation, in which values share places.
+        peak_bytes=found.peak_memory_in_bytes if compiler == "tpu" else together_bytes,
         arguments_bytes=found.argument_size_in_bytes,
         outputs_bytes=found.output_size_in_bytes,
         aliased_bytes=found.alias_size_in_bytes,

@@ -1,19 +1,19 @@
-"""Our own program of a job, to be compiled for TPUs, or for the emulated devices of this machine."""
+"""Our own program of a job, to be compiled for TPUs, for GPUs, or for the emulated devices of this machine."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, assert_never
 
 from ridgeline.compiler.cache import source_digest
 from ridgeline.compiler.child import installed_versions
 from ridgeline.compiler.compilable import Command, Found
+from ridgeline.compiler.gpu import gpu_topology
+from ridgeline.compiler.installed import check_installed
 from ridgeline.compiler.outcome import Errand, errand_json, read_outcome
 from ridgeline.compiler.process import failed, tpu_environment
 from ridgeline.compiler.topology import abstract_topology
-from ridgeline.errors import MissingExtraError
 from ridgeline.job.writing import job_toml
 from ridgeline.program.request import training_program
 
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ridgeline.compiler.compilable import Ended
+    from ridgeline.compiler.gpu import GpuTopology
+    from ridgeline.compiler.installed import CompilerName
+    from ridgeline.compiler.topology import AbstractTopology
+    from ridgeline.hardware.slice import Slice
     from ridgeline.job.job import Job
-
-CompilerName: TypeAlias = Literal["tpu", "cpu"]
-"""XLA for TPUs (in libtpu), or XLA for this machine's CPU, whose devices are emulated."""
 
 _OFFLOADED = ("all_gather", "reduce_scatter", "all_reduce")
 _ERRAND, _OUTCOME, _MODULE, _PHASE = "errand.json", "outcome.json", "module.hlo", "phase"
@@ -48,13 +49,13 @@ class OurProgram:
         """All that the result follows from.
 
         Raises:
-            InputError: Our program lacks a part, the mesh does not divide a dimension, or the slice is no TPU slice.
+            InputError: Our program lacks a part, the mesh does not divide a dimension, or the compiler does not know
+                the chip.
             MissingExtraError: The compiler is not installed.
         """
         check_installed(self.compiler)
         program = training_program(self.job)
-        topology = abstract_topology(self.job.hardware) if self.compiler == "tpu" else None
-        asked = (program, topology, sorted(self._options.items()), self.compiler)
+        asked = (program, topology_of(self.job.hardware, self.compiler), sorted(self._options.items()), self.compiler)
         return "\n".join((repr(asked), source_digest(), repr(sorted(installed_versions().items()))))
 
     def command(self, folder: Path) -> Command:
@@ -95,11 +96,21 @@ class OurProgram:
         return compiler_options(self.job) if self.compiler == "tpu" else {}
 
 
-def check_installed(compiler: CompilerName) -> None:
-    """Refuses a compiler that is not installed, with the line that installs it."""
-    for library in ("jax", "libtpu") if compiler == "tpu" else ("jax",):
-        if find_spec(library) is None:
-            raise MissingExtraError("jax", needed_for="compiling for TPUs" if compiler == "tpu" else "compiling")
+def topology_of(hardware: Slice, compiler: CompilerName) -> AbstractTopology | GpuTopology | None:
+    """A slice as a compiler wants it described; None for the CPU's, which emulates devices of no kind.
+
+    Raises:
+        InputError: The compiler does not know the chip.
+    """
+    match compiler:
+        case "tpu":
+            return abstract_topology(hardware)
+        case "gpu":
+            return gpu_topology(hardware)
+        case "cpu":
+            return None
+        case _:
+            assert_never(compiler)
 
 
 def compiler_options(job: Job) -> Mapping[str, str]:

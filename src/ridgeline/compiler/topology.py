@@ -62,7 +62,7 @@ def abstract_topology(hardware: Slice) -> AbstractTopology:
             where="--on",
             value=hardware.name,
             expected="a TPU slice",
-            fix="choose a TPU slice, or add --compiler cpu to see the program on emulated devices",
+            fix="choose a TPU slice, or leave --compiler out",
         )
     shape = (*hardware.shape, 1)[:_DIMENSIONS]
     wrap = (*wraparound(torus, hardware.shape), False)[:_DIMENSIONS]

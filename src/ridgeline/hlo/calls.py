@@ -90,7 +90,7 @@ class CallGraph:
 
     def is_started(self, computation: str) -> bool:
         """Whether it runs beside its caller, between a start and a done."""
-        return any(call.kind == "start" for call in self.calls.get(computation, ()))
+        return any(call.instruction.opcode.endswith("-start") for call in self.calls.get(computation, ()))
 
     def scope(self, computation: Computation, instruction: Instruction) -> str:
         """The scope that JAX recorded for an instruction; where it recorded none, for the loop or call around it."""

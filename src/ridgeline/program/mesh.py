@@ -23,8 +23,6 @@ def cpu_mesh(layout: Layout) -> Mesh:
         InputError: There are fewer than the mesh asks for.
     """
     import jax
-    import numpy as np
-    from jax.sharding import Mesh
 
     shape = layout.mesh_axes
     wanted, there = prod(shape.values()), jax.device_count("cpu")
@@ -36,7 +34,21 @@ def cpu_mesh(layout: Layout) -> Mesh:
             expected=f"{wanted}",
             fix=f"emulate them: XLA_FLAGS=--xla_force_host_platform_device_count={wanted}",
         )
-    return Mesh(np.array(jax.devices("cpu")[:wanted]).reshape(tuple(shape.values())), tuple(shape))
+    return mesh_in_order(layout, jax.devices("cpu")[:wanted])
+
+
+def mesh_in_order(layout: Layout, devices: Sequence[Any]) -> Mesh:
+    """Devices as they are numbered, the last axis fastest: GPUs of one host, and of one NVLink domain, are neighbours.
+
+    Args:
+        layout: Degrees; they multiply to the devices.
+        devices: In the order of their numbers.
+    """
+    import numpy as np
+    from jax.sharding import Mesh
+
+    shape = layout.mesh_axes
+    return Mesh(np.array(devices).reshape(tuple(shape.values())), tuple(shape))
 
 
 def torus_mesh(layout: Layout, devices: Sequence[Any], *, num_slices: int) -> Mesh:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isnan
 from typing import TYPE_CHECKING
 
+from ridgeline.compiler.installed import install_line, own_compiler
 from ridgeline.job.writing import job_tables
 from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Report
 from ridgeline.report.compile import compile_json, compile_report
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ridgeline.report.jsonable import Json
     from ridgeline.study.compile_job import CompileAnswer
 
-_COMPILERS = {"tpu": "XLA for TPUs", "cpu": "XLA for this machine's CPU"}
+_COMPILERS = {"tpu": "XLA for TPUs", "gpu": "XLA for GPUs", "cpu": "XLA for this machine's CPU"}
 
 
 def compiled_job_report(answer: CompileAnswer) -> Report:
@@ -31,6 +32,7 @@ def compiled_job_report(answer: CompileAnswer) -> Report:
         f"by {_COMPILERS[answer.compiler]}",
         pieces=(
             Facts(title="Program", rows=tuple(_rows(answer))),
+            *_stand_in(answer),
             *_memory(answer),
             *(() if answer.summary is None else compile_report(answer.summary).pieces),
         ),
@@ -73,6 +75,7 @@ def compiled_job_json(answer: CompileAnswer) -> dict[str, Json]:
         "hardware": answer.job.hardware.name,
         "program": "ours",
         "compiler": answer.compiler,
+        "is_stand_in": answer.is_stand_in,
         "versions": jsonable(outcome.versions),
         "compile_s": outcome.compile_s,
         "lower_s": outcome.lower_s,
@@ -105,6 +108,15 @@ def _rows(answer: CompileAnswer) -> Iterator[tuple[str, Cell]]:
     yield "versions", Cell(text=", ".join(f"{name} {number}" for name, number in outcome.versions.items()), tone="dim")
 
 
+def _stand_in(answer: CompileAnswer) -> Iterator[Piece]:
+    """That another compiler was asked than the slice's own."""
+    if answer.is_stand_in:
+        own = own_compiler(answer.job.hardware)
+        said = f"{_COMPILERS[own]} is not installed: emulated devices of this machine stand in for its chips."
+        line = Cell(text=f"{said} To ask it: {install_line(own)}", tone="warn")
+        yield Paragraphs(title="Compiler", lines=(line,))
+
+
 def _memory(answer: CompileAnswer) -> Iterator[Piece]:
     memory, refusal = answer.compilation.outcome.memory, answer.compilation.outcome.refusal
     if refusal is not None:
@@ -123,11 +135,12 @@ def _memory_bars(answer: CompileAnswer, memory: CompiledMemory) -> Bars:
     predicted = answer.estimate.memory.total_bytes
     parts = {"arguments": memory.arguments_bytes, "beside them": memory.peak_bytes - memory.arguments_bytes}
     temporaries, code = format_bytes(memory.temporaries_bytes), format_bytes(memory.code_bytes)
-    notes = [f"temporaries, not all at once: {temporaries}; code: {code}"]
+    together = ", not all at once" if answer.compiler == "tpu" else ""
+    notes = [f"temporaries{together}: {temporaries}; code: {code}"]
     if memory.host_bytes:
         notes.append(f"in the host's memory: {format_bytes(memory.host_bytes)}")
     if answer.compiler == "cpu":
-        notes.append("a CPU's memory assignment; a TPU's differs")
+        notes.append("a CPU's memory assignment; that of the chips differs")
     return Bars(
         title=f"Memory of a device at its peak, by the compiler: {word} ({format_bytes(usable_bytes)} usable)",
         bars=(

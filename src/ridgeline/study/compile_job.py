@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ridgeline.compiler.compilation import compile_program
-from ridgeline.compiler.our_program import OurProgram, check_installed
+from ridgeline.compiler.installed import check_installed, own_compiler, usable_compiler
+from ridgeline.compiler.our_program import OurProgram
 from ridgeline.errors import InfeasibleError
 from ridgeline.hlo.summary import summarise
 from ridgeline.hlo.text import parse_hlo
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ridgeline.compiler.compilation import Compilation
-    from ridgeline.compiler.our_program import CompilerName
+    from ridgeline.compiler.installed import CompilerName
     from ridgeline.compiler.process import Limits
     from ridgeline.hlo.module import Computation, Instruction
     from ridgeline.hlo.summary import HloSummary, KernelRule
@@ -47,6 +48,7 @@ class CompileAnswer:
         job: The question, with nothing left to choose.
         estimate: What the equation expects of it.
         compiler: Which was asked.
+        is_stand_in: The slice's own compiler is not installed, and the CPU's stands in for it.
         compilation: What it says of the program's memory, or why there is no place for it.
         summary: What the compiled text says; None where nothing was compiled.
     """
@@ -54,6 +56,7 @@ class CompileAnswer:
     job: Job
     estimate: PlanEstimate
     compiler: CompilerName
+    is_stand_in: bool
     compilation: Compilation
     summary: HloSummary | None
 
@@ -82,7 +85,7 @@ class CompileAnswer:
 def compile_job(
     job: Job,
     *,
-    compiler: CompilerName = "tpu",
+    compiler: CompilerName | None = None,
     limits: Limits | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> CompileAnswer:
@@ -90,7 +93,8 @@ def compile_job(
 
     Args:
         job: The question; what its plan leaves open is chosen.
-        compiler: `tpu`, or `cpu` for emulated devices.
+        compiler: `tpu`, `gpu`, or `cpu` for emulated devices; the slice's own if none is said, or `cpu` where that is
+            not installed.
         limits: What the compiler may use.
         progress: Told what is being done.
 
@@ -99,14 +103,22 @@ def compile_job(
         MissingExtraError: The compiler is not installed.
         InfeasibleError: The compiler was stopped, or failed.
     """
-    check_installed(compiler)
+    asked = compiler or usable_compiler(job.hardware)
+    check_installed(asked)
     check_model(job.model)
     progress("choosing a plan")
     chosen, estimate = _chosen(job)
-    compilation = compile_program(OurProgram(job=chosen, compiler=compiler), limits=limits, progress=progress)
+    compilation = compile_program(OurProgram(job=chosen, compiler=asked), limits=limits, progress=progress)
     progress("reading the compiled program")
     summary = _summary(chosen, compilation)
-    return CompileAnswer(job=chosen, estimate=estimate, compiler=compiler, compilation=compilation, summary=summary)
+    return CompileAnswer(
+        job=chosen,
+        estimate=estimate,
+        compiler=asked,
+        is_stand_in=compiler is None and asked != own_compiler(job.hardware),
+        compilation=compilation,
+        summary=summary,
+    )
 
 
 def _chosen(job: Job) -> tuple[Job, PlanEstimate]:
