@@ -8,9 +8,9 @@ from ridgeline.errors import InputError
 from ridgeline.job.origin import Setting
 from ridgeline.job.reading import read_job
 from ridgeline.model.operations import Attention
-from ridgeline.program.attention import splash_flops
 from ridgeline.program.layout import Layout
 from ridgeline.program.request import TrainingProgram, training_program
+from ridgeline.program.splash import splash_flops
 from tests.messages import refusal
 
 
@@ -68,8 +68,8 @@ def test_a_dimension_that_the_mesh_does_not_divide_is_named_with_its_tensor() ->
     ("model", "more", "what", "value"),
     [
         ("mixtral-8x7b", {}, "mixture of experts", "mixtral-8x7b"),
-        ("deepseek3-671b", {}, "such sequence mixer", "Mla"),
-        ("gemma3-27b", {}, "sliding attention", "a window of 1024"),
+        ("deepseek3.2-671b", {}, "sparse attention", "2048 keys of a query"),
+        ("gemma4-e4b", {}, "per-layer inputs", 256),
         ("llama3.1-8b", {"plan__quantization": "int8"}, "quantization", "int8"),
         ("llama3.1-8b", {"plan__optimizer": {"state": "host"}}, "optimizer state on the host", "yes"),
         ("llama3.1-8b", {"plan__vocab_tiling": 4}, "vocabulary tiling", 4),

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from jax.sharding import Mesh
 
     from ridgeline.model.operations import Block, Layer
+    from ridgeline.program.attention import Keys
     from ridgeline.program.checkpoint import LayerFunction
+    from ridgeline.program.forward import ForwardProgram
     from ridgeline.program.part import Weights
-    from ridgeline.program.request import TrainingProgram
     from ridgeline.program.scans import LayerScan, Position
 
     Branch: TypeAlias = Callable[[Part, Array], Array]
@@ -46,10 +47,12 @@ class Decoder:
     Attributes:
         program: What is computed.
         mesh: The devices, with the axes of the program's layout.
+        keys: Where attention finds keys and values; None for the tokens at hand.
     """
 
-    program: TrainingProgram
+    program: ForwardProgram
     mesh: Mesh
+    keys: Keys | None = None
 
     def loss(self, weights: Weights, tokens: Array) -> Array:
         """Mean cross-entropy of each next token, in f32.
@@ -76,37 +79,36 @@ class Decoder:
             weights: By name.
             tokens: [B, S].
         """
-        stream = self._embedding(weights, self._tokens(tokens))
+        stream = self.embedded(weights, tokens)
         for scan in self.program.scans:
             stream = self._layers(scan, weights, stream)
-        return self._head(weights, stream)
+        return self.head(weights, stream)
 
     def _tokens(self, tokens: Array) -> Array:
         layout = self.program.layout
         return self._part(self.program.tree.embedding, {}).laid_out(tokens, (layout.batch, layout.sequence))
 
-    def _embedding(self, weights: Weights, tokens: Array) -> Array:
-        """Rows of the table, and of the table of positions if there is one: [B, S, D]."""
+    def embedded(self, weights: Weights, tokens: Array) -> Array:
+        """Rows of the table, of the table of positions if there is one, projected and normed as declared: [B, S, D]."""
         import jax
 
-        part = self._part(self.program.tree.embedding, weights)
-        found: Array | None = None
-        for operation in part.operations.values():
-            if isinstance(operation, Lookup):
-                table = weights[operation.weight.name].astype(part.compute)
-                with jax.named_scope(f"embedding/{operation.path}"):
-                    rows = table[: tokens.shape[1]] if found is not None else table[tokens]
-                    found = rows if found is None else found + rows
-        if found is None:
-            raise AssertionError("a model looks tokens up")  # pragma: no cover - every tree has a lookup
-        return part.laid_out(found, part.layout.stream)
+        tokens = self._tokens(tokens)
+        block = self.program.tree.embedding
+        part = self._part(block, weights)
+        with jax.named_scope(block.name):
+            found = part.rows("tokens", tokens)
+            if "project_in" in part:
+                found = part.project("project_in", found)
+            if "positions" in part:
+                found = found + part.next_rows("positions", tokens.shape[1])
+            return part.laid_out(_normed(part, found), part.layout.stream)
 
     def _layers(self, scan: LayerScan, weights: Weights, stream: Array) -> Array:
         """Layers one after another, over their stacked weights."""
         import jax
 
         layers = {position.name: self._checkpointed(position) for position in scan.positions}
-        stacked = {position.name: self._stacked(position, weights) for position in scan.positions}
+        stacked = {position.name: self.stacked(position, weights) for position in scan.positions}
 
         def one_round(stream: Array, own: Mapping[str, Weights]) -> tuple[Array, None]:
             for name, layer in layers.items():
@@ -116,9 +118,9 @@ class Decoder:
         return jax.lax.scan(one_round, stream, stacked)[0]
 
     def _checkpointed(self, position: Position) -> LayerFunction:
-        return checkpointed(partial(self._layer, position.layer), self.program.remat)
+        return checkpointed(partial(self.layer, position.layer), self.program.remat)
 
-    def _stacked(self, position: Position, weights: Weights) -> Weights:
+    def stacked(self, position: Position, weights: Weights) -> Weights:
         """The weights of all layers in one place, by the names under which the layer declares them."""
         operations = [operation for block in position.layer.blocks for operation in block.operations]
         return {
@@ -127,7 +129,7 @@ class Decoder:
             for tensor in weights_of(operation)
         }
 
-    def _layer(self, layer: Layer, stream: Array, weights: Weights) -> Array:
+    def layer(self, layer: Layer, stream: Array, weights: Weights) -> Array:
         """One layer: each block reads the stream and adds to it."""
         import jax
         from jax.ad_checkpoint import checkpoint_name
@@ -139,7 +141,7 @@ class Decoder:
                 stream = part.laid_out(stream + _block(block.name, part, stream), part.layout.stream)
         return stream
 
-    def _head(self, weights: Weights, stream: Array) -> Array:
+    def head(self, weights: Weights, stream: Array) -> Array:
         """Final norm and logits: [B, S, V]; a tied table is read transposed."""
         import jax
 
@@ -148,10 +150,13 @@ class Decoder:
             weights = {**weights, table.weight.name: weights[table.weight.name].T}
         part = self._part(self.program.tree.head, weights)
         with jax.named_scope("head"):
-            return part.project("logits", _gathered(part, _normed(part, stream)))
+            normed = _gathered(part, _normed(part, stream))
+            if "project_out" in part:
+                normed = part.project("project_out", normed)
+            return part.project("logits", normed)
 
     def _part(self, block: Block, weights: Weights) -> Part:
-        return Part.of_block(block, weights, program=self.program, mesh=self.mesh)
+        return Part.of_block(block, weights, program=self.program, mesh=self.mesh, keys=self.keys)
 
 
 def _block(name: str, part: Part, stream: Array) -> Array:

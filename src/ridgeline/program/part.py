@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from ridgeline.model.operations import Attention, Elementwise, ExpertMatmul, Matmul
+from ridgeline.model.operations import Attention, Elementwise, ExpertMatmul, Lookup, Matmul
+from ridgeline.program.attention import OwnKeys
 from ridgeline.program.dtypes import jax_dtype
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
     from ridgeline.job.sharding import Axes
     from ridgeline.model.operations import Block, Operation, Tensor
+    from ridgeline.program.attention import Keys
+    from ridgeline.program.forward import ForwardProgram
     from ridgeline.program.layout import Layout
-    from ridgeline.program.request import TrainingProgram
 
     Weights: TypeAlias = Mapping[str, Array]
     """Arrays by the name of the declared tensor."""
@@ -39,18 +41,27 @@ class Part:
         mesh: The devices, with the axes of the program's layout.
         operations: By their path below this part.
         weights: Of the whole layer.
+        keys: Where attention finds keys and values.
     """
 
-    program: TrainingProgram
+    program: ForwardProgram
     mesh: Mesh
     operations: Mapping[str, Operation]
     weights: Weights
+    keys: Keys
 
     @staticmethod
-    def of_block(block: Block, weights: Weights, *, program: TrainingProgram, mesh: Mesh) -> Part:
-        """All of a block."""
-        operations = {operation.path: operation for operation in block.operations}
-        return Part(program=program, mesh=mesh, operations=operations, weights=weights)
+    def of_block(
+        block: Block, weights: Weights, *, program: ForwardProgram, mesh: Mesh, keys: Keys | None = None
+    ) -> Part:
+        """All of a block; attention is over the tokens at hand unless `keys` says otherwise."""
+        return Part(
+            program=program,
+            mesh=mesh,
+            operations={operation.path: operation for operation in block.operations},
+            weights=weights,
+            keys=keys or OwnKeys(program=program, mesh=mesh),
+        )
 
     def under(self, branch: str) -> Part:
         """What is declared below a branch: `under("shared")` has `up` where this part has `shared/up`."""
@@ -88,6 +99,27 @@ class Part:
             raise TypeError(operation)
         return operation
 
+    def rows(self, name: str, indices: Array | slice) -> Array:
+        """Rows of a declared table, D elements each."""
+        import jax
+
+        operation = self.operations[name]
+        if not isinstance(operation, Lookup):
+            raise TypeError(operation)
+        with jax.named_scope(operation.path):
+            return self.weights[operation.weight.name].astype(self.compute)[indices]
+
+    def next_rows(self, name: str, count: int) -> Array:
+        """Rows of a table of positions: those of the tokens at hand."""
+        import jax
+
+        operation = self.operations[name]
+        if not isinstance(operation, Lookup):
+            raise TypeError(operation)
+        with jax.named_scope(operation.path):
+            table = self.weights[operation.weight.name].astype(self.compute)
+            return jax.lax.dynamic_slice_in_dim(table, self.keys.start, count)
+
     def projected(self, name: str, operand: Array) -> Array:
         """A declared matmul's result, under the name by which a remat policy keeps it."""
         return self.named(name, self.project(name, operand))
@@ -105,10 +137,10 @@ class Part:
             return self.laid_out(product, self.layout.intermediate(operation.output))
 
     def named(self, name: str, value: Array) -> Array:
-        """A value under the name of an operation's output."""
+        """A value under the name of an operation's output; as it is where there is no such operation or name."""
         from jax.ad_checkpoint import checkpoint_name
 
-        match operation := self.operations[name]:
+        match operation := self.operations.get(name):
             case Matmul() | ExpertMatmul() | Attention():
                 return checkpoint_name(value, operation.output.name)
             case Elementwise() if operation.name:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError
 from ridgeline.model.operations import weights_of
-from ridgeline.model.spec import AttentionSpec, LayerSpec, MlpSpec, MoeSpec
+from ridgeline.model.spec import AttentionSpec, LayerSpec, MlaSpec, MlpSpec, MoeSpec
 from ridgeline.model.tree import model_tree
 from ridgeline.program.layout import PROGRAM_AXES, Layout
 from ridgeline.program.scans import layer_scans
@@ -140,40 +140,32 @@ def _unknown_model_parts(model: ModelSpec) -> Iterator[tuple[str, object]]:
         match layer.mixer:
             case AttentionSpec():
                 yield from _unknown_attention_parts(layer.mixer)
+            case MlaSpec():
+                yield from _unknown_latent_attention_parts(layer.mixer)
+            case None:
+                yield "layer without attention", model.name
             case _:
                 yield "such sequence mixer", type(layer.mixer).__name__.removesuffix("Spec")
         match layer.mlp:
             case MlpSpec():
-                yield from _unknown_mlp_parts(layer.mlp)
+                pass
             case MoeSpec():
                 yield "mixture of experts", model.name
             case None:
                 yield "layer without an MLP", model.name
         yield from _unknown_layer_parts(layer)
     for name, value in (
-        ("embedding width of its own", model.embedding_dim),
-        ("further embedding rows", model.embedding_rows),
-        ("norm of the embedding", model.embedding_norm),
+        ("tied table with further rows", model.tied_embeddings and model.embedding_rows),
         ("per-layer inputs", model.per_layer_vocab_size),
-        ("model without a final norm", model.final_norm is None),
     ):
         if value:
             yield name, value
 
 
 def _unknown_attention_parts(attention: AttentionSpec) -> Iterator[tuple[str, object]]:
-    span = attention.span
-    if span.kind != "causal":
-        yield f"{span.kind} attention", f"a window of {span.window}" if span.window else span.kind
     for name, value in (
-        ("value heads of another width", attention.v_head_dim not in {None, attention.head_dim}),
-        ("norm over all heads", attention.qk_norm == "full"),
-        ("fused q, k and v projection", attention.fused_qkv),
-        ("low-rank query", attention.query_rank),
-        ("gate on attention's output", attention.output_gate or attention.head_gate),
-        ("attention sinks", attention.sinks),
+        ("attention to later tokens", attention.span.kind == "full"),
         ("keys of another layer", not attention.own_kv),
-        ("shared key and value projection", attention.shared_kv_projection),
         ("cross-attention", attention.cross),
         ("sparse attention", attention.indexer is not None),
     ):
@@ -181,9 +173,9 @@ def _unknown_attention_parts(attention: AttentionSpec) -> Iterator[tuple[str, ob
             yield name, value
 
 
-def _unknown_mlp_parts(mlp: MlpSpec) -> Iterator[tuple[str, object]]:
-    if mlp.fused:
-        yield "fused gate and up projection", "fused"
+def _unknown_latent_attention_parts(attention: MlaSpec) -> Iterator[tuple[str, object]]:
+    if attention.indexer is not None or attention.selected_keys:
+        yield "sparse attention", f"{attention.selected_keys} keys of a query" if attention.selected_keys else True
 
 
 def _unknown_layer_parts(layer: LayerSpec) -> Iterator[tuple[str, object]]:
@@ -194,7 +186,6 @@ def _unknown_layer_parts(layer: LayerSpec) -> Iterator[tuple[str, object]]:
         ("Laurel residual", layer.laurel_rank),
         ("hyper-connections", layer.hyper_streams),
         ("extra scales", layer.extra_scales),
-        ("layer without norms", not layer.pre_norms),
     ):
         if value:
             yield name, value

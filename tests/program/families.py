@@ -1,0 +1,73 @@
+"""Tiny models of the families that our program knows, in the form of the zoo's files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_SIZES: dict[str, Any] = {"name": "tiny", "embed_dim": 32, "vocab_size": 64}
+_GQA = {"num_heads": 8, "num_kv_heads": 4, "head_dim": 8}
+
+FAMILIES: dict[str, dict[str, Any]] = {
+    "local-global (Gemma 3)": _SIZES
+    | {
+        "num_layers": 8,
+        "pattern": ["local", "local", "global"],
+        "attention": {**_GQA, "qk_norm": "head"},
+        "layer": {"local": {"attention": {"span": {"kind": "sliding", "window": 5}}}},
+        "mlp": {"mlp_dim": 64},
+        "post_norm": True,
+        "tied_embeddings": True,
+    },
+    "chunked, sinks and gates": _SIZES
+    | {
+        "num_layers": 4,
+        "pattern": ["chunked", "global"],
+        "attention": {**_GQA, "sinks": True, "output_gate": True, "query_rank": 8},
+        "layer": {"chunked": {"attention": {"span": {"kind": "chunked", "window": 6}}}},
+        "mlp": {"mlp_dim": 64, "fused": True},
+    },
+    "latent attention (DeepSeek)": _SIZES
+    | {
+        "num_layers": 3,
+        "leading": ["wide"],
+        "mla": {
+            "num_heads": 4,
+            "q_lora_rank": 24,
+            "kv_lora_rank": 16,
+            "qk_nope_head_dim": 8,
+            "qk_rope_head_dim": 4,
+            "v_head_dim": 12,
+        },
+        "mlp": {"mlp_dim": 64},
+        "pattern": ["narrow"],
+        "layer": {"wide": {"mlp": {"mlp_dim": 128}}},
+    },
+    "parallel and plain (Falcon)": _SIZES
+    | {
+        "num_layers": 2,
+        "parallel": True,
+        "pre_norms": 1,
+        "attention": {**_GQA, "fused_qkv": True},
+        "mlp": {"mlp_dim": 64, "gated": False},
+        "norm": {"bias": True},
+    },
+    "parallel behind two norms, all heads normed": _SIZES
+    | {
+        "num_layers": 2,
+        "parallel": True,
+        "attention": {**_GQA, "qk_norm": "full", "v_head_dim": 12},
+        "mlp": {"mlp_dim": 64},
+        "embedding_norm": {"bias": True},
+        "embedding_dim": 16,
+        "logits_bias": True,
+    },
+    "norms after blocks only (OLMo 2)": _SIZES
+    | {
+        "num_layers": 2,
+        "pre_norms": 0,
+        "post_norm": True,
+        "attention": {**_GQA, "shared_kv_projection": True, "head_gate": True},
+        "mlp": {"mlp_dim": 64},
+    },
+}
+"""By what they are."""
