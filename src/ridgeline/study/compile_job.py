@@ -18,8 +18,8 @@ from ridgeline.hlo.text import parse_hlo
 from ridgeline.job.job import DCN_AXES, ICI_AXES
 from ridgeline.job.mesh import FREE
 from ridgeline.model.operations import Attention
-from ridgeline.program.attention import splash_flops
 from ridgeline.program.request import check_model, training_program
+from ridgeline.program.splash import splash_flops
 from ridgeline.search.answer import NoPlan
 from ridgeline.search.estimate import verdict
 from ridgeline.search.train import train
