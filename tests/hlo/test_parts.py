@@ -33,7 +33,7 @@ SCAN = "while/body/closed_call/checkpoint"
         ("jit(step)/optimizer/mul", "optimizer", "optimizer"),
         ("jit(step)/add", "", "optimizer"),
         ("jit(step)/jvp()/add", "", "forward"),
-        ("params['layer']['up']", "", ""),
+        ("params['layer']['up']", "layer/up", ""),
         ("broadcast.6", "", ""),
         ("", "", ""),
         # of several, the first that names a part

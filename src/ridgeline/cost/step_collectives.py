@@ -132,7 +132,7 @@ def _gathered(section: str, group: str, setting: TrainingSetting, columns: PlanC
                 for tensor in weights_of(operation):
                     if _is_split(tensor, columns):
                         size_bytes = gathered_tensor_bytes(tensor, columns=columns, element_bytes=setting.compute_bytes)
-                        yield tensor.name, size_bytes
+                        yield _owner(tensor), size_bytes
 
 
 def _blocks(section: str, setting: TrainingSetting) -> Iterator[Block]:
@@ -140,6 +140,11 @@ def _blocks(section: str, setting: TrainingSetting) -> Iterator[Block]:
     tree = setting.tree
     yield from (block for block in (tree.embedding, tree.head) if block.name == section)
     yield from (block for layer in tree.layers if layer.name == section for block in layer.blocks)
+
+
+def _owner(tensor: Tensor) -> str:
+    """The part that a weight belongs to: a norm's scale to the norm."""
+    return tensor.name.removesuffix("/scale").removesuffix("/bias")
 
 
 def _is_split(tensor: Tensor, columns: PlanColumns) -> bool:
@@ -150,4 +155,4 @@ def _summed(count: float, setting: TrainingSetting, columns: PlanColumns) -> Ite
     """Every gradient that replicas sum: its weight, runs, and bytes of what a device holds of it."""
     for tensor, num_layers, outside in step_weights(setting.tree):
         times = count * num_layers * (1.0 if outside else float(layers_of_stage(setting, columns)))
-        yield tensor.name, times, stored_elements(tensor, columns) * setting.compute_bytes
+        yield _owner(tensor), times, stored_elements(tensor, columns) * setting.compute_bytes

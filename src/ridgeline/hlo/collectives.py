@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ridgeline.hlo.groups import axes_in_mesh, named_mesh, parse_groups
 from ridgeline.hlo.module import SPARSE_CORE_THREAD
+from ridgeline.hlo.scopes import nearest_scope
 from ridgeline.hlo.shape import HOST, ArrayShape, TupleShape, arrays, size_bytes
 
 if TYPE_CHECKING:
@@ -57,7 +58,10 @@ _SUMS_AND_KEEPS_A_SHARD = "all-reduce-scatter"
 """Name of a fused computation that XLA:TPU carries out as one reduce-scatter."""
 
 _TRANSFER_TYPE = re.compile(r'_xla_megascale_transfer_type="(\w+)"')
-_SLICES = re.compile(r'_xla_megascale_target="\{([\d,]+)\}')
+_TARGET = re.compile(r'_xla_megascale_target="?\{+([\d,]+)\}')
+_DEVICES_OF_A_SLICE = 100_000
+"""Between the numbers of two slices, where the target names devices: 200003 is device 3 of the second slice."""
+
 _PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
 _COPIES = {"copy", "copy-start", "dynamic-slice", "dynamic-slice-start"}
 _UPDATES = {"dynamic-update-slice", "dynamic-update-slice-start"}
@@ -161,7 +165,7 @@ def _collective(
 ) -> Collective | None:
     """The collective that an instruction is; None for any other, and for a receive: its send counts."""
     if instruction.opcode == "send":
-        return _send(computation, instruction, count)
+        return _send(graph, computation, instruction, count)
     kind = _KINDS.get(instruction.opcode)
     if kind is None:
         return None
@@ -179,30 +183,44 @@ def _collective(
         count=count,
         is_async=instruction.opcode.endswith("-start") or begins_chain or graph.is_started(computation.name),
         engine=_engine(graph.module, computation, instruction),
-        op_name=instruction.op_name or _caller_scope(graph, computation),
+        op_name=nearest_scope(graph, computation, instruction),
         line=instruction.line,
     )
 
 
-def _send(computation: Computation, instruction: Instruction, count: float) -> Collective | None:
+def _send(graph: CallGraph, computation: Computation, instruction: Instruction, count: float) -> Collective | None:
     """Between slices by the megascale runtime, or to one other device; None for a transfer to the host itself."""
     attributes = instruction.attributes.get("frontend_attributes", "")
-    transfer, slices = _TRANSFER_TYPE.search(attributes), _SLICES.search(attributes)
+    transfer, target = _TRANSFER_TYPE.search(attributes), _TARGET.search(attributes)
     if transfer is None and instruction.attributes.get("is_host_transfer") == "true":
         return None
     sent = computation.operand(instruction, 0)
+    kind = transfer[1].lower() if transfer else "send"
+    num_devices = _num_slices(target[1]) if target else nan if transfer else 2
+    sent_bytes = size_bytes(sent.shape) if sent is not None else nan
     return Collective(
         name=instruction.name,
-        kind=transfer[1].lower() if transfer else "send",
+        kind=kind,
         axis=DCN_AXIS if transfer else "",
-        num_devices=slices[1].count(",") + 1 if slices else nan if transfer else 2,
-        array_bytes=size_bytes(sent.shape) if sent is not None else nan,
+        num_devices=num_devices,
+        array_bytes=sent_bytes * num_devices if kind == "all_gather" else sent_bytes,
         count=count,
         is_async=True,
         engine="megascale" if transfer else "",
-        op_name=instruction.op_name,
+        op_name=nearest_scope(graph, computation, instruction),
         line=instruction.line,
     )
+
+
+def _num_slices(target: str) -> int:
+    """Slices that take part, from the numbers of slices or of their devices.
+
+    >>> _num_slices("1,2"), _num_slices("100000,100001,200000,200001")
+    (2, 2)
+    """
+    numbers = [int(number) for number in target.split(",")]
+    named = [number // _DEVICES_OF_A_SLICE or number for number in numbers]
+    return len(set(named))
 
 
 def _group(module: HloModule, instruction: Instruction, mesh: Mapping[str, int]) -> tuple[str, float]:
@@ -253,18 +271,6 @@ def _engine(module: HloModule, computation: Computation, instruction: Instructio
         return "sparse_core"
     tiled = any(array.tile for each in module.entry_computation for array in arrays(each.shape))
     return "tensor_core" if tiled else ""
-
-
-def _caller_scope(graph: CallGraph, computation: Computation) -> str:
-    """The scope of a collective that has none of its own: of what starts it, or made what it is fed."""
-    for call in graph.calls.get(computation.name, ()):
-        start = call.instruction
-        fed = [each for each in call.caller if each.opcode.endswith("-update") and start.name in each.operands]
-        for instruction in (start, *fed):
-            made = [each.op_name for each in _operands(call.caller, instruction)]
-            if scope := next(filter(None, (instruction.op_name, *made)), ""):
-                return scope
-    return graph.scope(computation, next(iter(computation)))
 
 
 def _crossings(computation: Computation, instruction: Instruction) -> Iterator[tuple[Direction, float]]:

@@ -51,6 +51,14 @@ _MACHINERY = {
     "pallas_call",
     "main",
 }
+_ARGUMENT = re.compile(r"[\w.\[\]]*(\[\\?'[^\[\]]+'\])[\w.]*([\[][^\[\]]+\][\w.]*)*")
+"""An argument of a jitted function: `state['weights']['layer/mlp/up']`."""
+
+_KEY = re.compile(r"\[\\?'([^\[\]'\\]+)\\?'\]")
+_CONTAINERS = {"weights", "mu", "nu", "params", "opt_state"}
+_LEAVES = {"kernel", "scale", "bias", "embedding"}
+"""What a module calls its own weight."""
+
 _BRANCH = re.compile(r"branch_\d+_fun")
 _KERNEL = re.compile(r"splash_m[hq]a\w*|\w+_sparsity_splash")
 """Scopes that the splash attention kernel opens inside its caller's."""
@@ -58,21 +66,43 @@ _KERNEL = re.compile(r"splash_m[hq]a\w*|\w+_sparsity_splash")
 _MODEL_CLASS = re.compile(r"(Transformer|TransformerLinen|TransformerLinenPure|Decoder|NNXDecoder)\w*(\.\w+)?")
 
 _MAXTEXT = (
+    (r"^(model|optimizer)/(?=.)", ""),  # arguments: the state of a step
     (r"decoder/(\w+/)*?(layers|layers_\d+|\w+_layers(_\d+)?|scanned_blocks)(?=/|$)", "layer"),
+    (r"^(decoder/)?(\w+/)*?\w*(DecoderLayer|DenseLayer|MoELayer|ScannableBlock)\w*(?=/|$)", "layer"),
+    (r"^decoder$", "layer"),
     (r"^layer/layers_\d+", "layer"),
-    (r"(^|/)(pre_self_attention_layer_norm|pre_self_attention_norm|input_layernorm)(?=/|$)", r"\1attention/norm"),
-    (r"(^|/)(post_self_attention_layer_norm|pre_ffw_norm|post_attention_layernorm)(?=/|$)", r"\1mlp/norm"),
+    (r"(^|/)(pre_self_attention_(layer_)?norm(_local|_global)?|input_layernorm)(?=/|$)", r"\1attention/norm"),
+    (r"(^|/)post_self_attention_norm(_local|_global)?(?=/|$)", r"\1attention/post_norm"),
+    (
+        r"(^|/)(post_self_attention_layer_norm|pre_ffw_norm(_local|_global)?|post_attention_layernorm)(?=/|$)",
+        r"\1mlp/norm",
+    ),
+    (r"(^|/)post_ffw_norm(_local|_global)?(?=/|$)", r"\1mlp/post_norm"),
     (r"(^|/)self_attention/qkv_proj", r"\1attention/qkv"),
-    (r"(^|/)(self_attention|GptOssAttention|attention_layer)(?=/|$)", r"\1attention"),
+    (r"(^|/)(self_attention(_local|_global)?|GptOssAttention|attention_layer)(?=/|$)", r"\1attention"),
     (r"(^|/)attention/attention_op(?=/|$)", r"\1attention/scores"),
-    (r"(^|/)(MoeBlock_0|moe_block|MixtureOfExperts)(?=/|$)", r"\1moe"),
+    (r"(^|/)attention/rotary_embedding(?=/|$)", r"\1attention/rotary"),
+    (r"(^|/)attention/(query|key)_norm(?=/|$)", r"\1attention/qk_norm"),
+    (r"(^|/)attention/wq_a(?=/|$)", r"\1attention/query_down"),
+    (r"(^|/)attention/q_norm(?=/|$)", r"\1attention/query_norm"),
+    (r"(^|/)attention/wq_b(?=/|$)", r"\1attention/query_up"),
+    (r"(^|/)attention/wkv_a(?=/|$)", r"\1attention/kv_down"),
+    (r"(^|/)attention/wkv_b(?=/|$)", r"\1attention/key_up"),  # and value_up: one matmul there
+    (r"(^|/)mlp_(local|global)(?=/|$)", r"\1mlp"),
+    (r"(^|/)(DeepSeekMoeBlock_0|Llama4MoEBlock_0)(?=/|$)", r"\1moe"),
+    (r"(^|/)(moe/MoeBlock_0|MoeBlock_0|moe_block|GptOssMlp|MixtureOfExperts)(?=/|$)", r"\1moe"),
     (r"(^|/)moe/gate(?=/|$)", r"\1moe/router"),
-    (r"(^|/)(mlp|shared_experts|moe)/wi_0(?=/|$)", r"\1\2/gate"),
-    (r"(^|/)(mlp|shared_experts|moe)/wi_1(?=/|$)", r"\1\2/up"),
-    (r"(^|/)(mlp|shared_experts|moe)/wi(?=/|$)", r"\1\2/up"),
-    (r"(^|/)(mlp|shared_experts|moe)/wo(?=/|$)", r"\1\2/down"),
-    (r"^(decoder/)?(shared_embedding|token_embedder)(?=/|$)", "embedding/tokens"),
-    (r"^(decoder/)?position_embedder(?=/|$)", "embedding/positions"),
+    (r"(^|/)moe/wi_0(?=/|$)", r"\1moe/experts/gate"),
+    (r"(^|/)moe/wi_1(?=/|$)", r"\1moe/experts/up"),
+    (r"(^|/)moe/wi(?=/|$)", r"\1moe/experts/up"),
+    (r"(^|/)moe/wo(?=/|$)", r"\1moe/experts/down"),
+    (r"(^|/)moe/shared_experts(?=/|$)", r"\1moe/shared"),
+    (r"(^|/)(mlp|shared)/wi_0(?=/|$)", r"\1\2/gate"),
+    (r"(^|/)(mlp|shared)/wi_1(?=/|$)", r"\1\2/up"),
+    (r"(^|/)(mlp|shared)/wi(?=/|$)", r"\1\2/up"),
+    (r"(^|/)(mlp|shared)/wo(?=/|$)", r"\1\2/down"),
+    (r"^(decoder/)?(shared_embedding|token_embedder|Embed)(?=/|$)", "embedding/tokens"),
+    (r"^(decoder/)?(position_embedder|PositionalEmbedding)(?=/|$)", "embedding/positions"),
     (r"^(decoder/)?decoder_norm(?=/|$)", "head/norm"),
     (r"^(decoder/)?logits_dense(?=/|$)", "head/logits"),
 )
@@ -104,9 +134,20 @@ def place_of(op_name: str, *, trains: bool) -> Place:
 
     >>> place_of("jit(step)/transpose(jvp(layer))/while/body/mlp/up/dot_general", trains=True)
     Place(part='layer/mlp/up', phase='backward')
+    >>> place_of("state['weights']['layer/mlp/up']", trains=True)
+    Place(part='layer/mlp/up', phase='')
     """
+    if _ARGUMENT.fullmatch(op_name):
+        return Place(part=_part_of_argument(op_name), phase="")
     places = [Place(part=_part(path), phase=_phase(path, trains=trains)) for path in op_name.split(";")]
     return next((place for place in places if place.part), places[0])
+
+
+def _part_of_argument(name: str) -> str:
+    """The part whose weight, gradient or moment an argument of the program is."""
+    keys = [key for key in _KEY.findall(name) if key not in _CONTAINERS]
+    part = _renamed("/".join(keys))
+    return part.rpartition("/")[0] if part.rpartition("/")[2] in _LEAVES else part
 
 
 def differentiates(op_name: str) -> bool:
@@ -131,9 +172,14 @@ def _part(path: str) -> str:
         return ""
     found = [scope for segment in segments[:-1] for scope in _scopes(segment)]
     scopes = "/".join(scope for scope, before in zip(found, ["", *found], strict=False) if scope != before)
+    return _renamed(scopes).strip("/")
+
+
+def _renamed(scopes: str) -> str:
+    """Scopes in the words of the model's tree."""
     for pattern, replacement in _RENAMES:
         scopes = pattern.sub(replacement, scopes)
-    return scopes.strip("/")
+    return scopes
 
 
 def _segments(path: str) -> Iterator[str]:

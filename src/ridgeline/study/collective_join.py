@@ -82,9 +82,11 @@ def _rows(
             yield row
             del compiled[key], expected[key]
     halves: defaultdict[_Key, tuple[list[_Key], list[_Key]]] = defaultdict(lambda: ([], []))
-    for place, keys in enumerate((compiled, expected)):
-        for key in keys:
-            halves[*key[:3], half_of(key[3])][place].append(key)
+    for key in expected:
+        halves[*key[:3], half_of(key[3])][1].append(key)
+    for key in compiled:
+        half = "backward" if not key[3] and (*key[:3], "forward") not in halves else half_of(key[3])
+        halves[*key[:3], half][0].append(key)
     for ours, theirs in halves.values():
         first = (ours or theirs)[0]
         yield _row(

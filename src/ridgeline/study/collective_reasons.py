@@ -29,6 +29,9 @@ UNEXPLAINED: Final = "unexplained"
 
 _SUMS: Final = {"reduce_scatter", "all_reduce"}
 _OUTSIDE: Final = {"embedding", "head"}
+_ACROSS: Final = {*DCN_AXES, "dcn"}
+"""Axes across slices."""
+
 _SMALL: Final = 1e-3
 """Of everything that moves: what no estimate of time would notice."""
 
@@ -150,6 +153,21 @@ def _twice_as_wide(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], s
             yield (number,), "moved in f32, where the equation counts two bytes an element"
 
 
+def _ends_a_sum_over_slices(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    """A sum between slices of which every device is given the whole."""
+    summed = {row.part for row in step.rows if row.found and row.kind == "all_reduce" and set(row.axes) <= _ACROSS}
+    for number, row in still.items():
+        if row.kind == "all_gather" and row.predicted_bytes is None and row.part in summed:
+            yield (number,), "ends a sum over the slices, of which the compiler keeps the whole"
+
+
+def _in_another_pass(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    del step
+    for members in _grouped(still, lambda row: (row.kind, frozenset(row.axes))):
+        if _sums_agree(members.values()):
+            yield members, "recorded in another pass or part; together they agree"
+
+
 def _gathered_once(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
     """A weight that the backward pass finds gathered already."""
     there = {(row.part, frozenset(row.axes)) for row in step.rows if row.kind == "all_gather" and row.found}
@@ -160,13 +178,13 @@ def _gathered_once(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], s
 
 
 def _looked_up(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
-    """Rows of the embedding table change devices where the equation has the table gathered, or nothing move."""
+    """Rows of the embedding table change devices where the equation has the table gathered."""
     del step
-    numbers = [number for number, row in still.items() if _block(row.part) == "embedding" and row.found]
-    yield numbers, "rows that are looked up change devices; the equation has the table gathered"
-    replaced = [number for number, row in still.items() if _block(row.part) == "embedding" and not row.found]
-    if numbers:
-        yield replaced, "the table stays split; rows that are looked up change devices instead"
+    table = {number: row for number, row in still.items() if _block(row.part) == "embedding"}
+    exchanges = [number for number, row in table.items() if row.predicted_bytes is None]
+    yield exchanges, "rows that are looked up change devices; the equation has the table gathered"
+    if exchanges:
+        yield table.keys() - set(exchanges), "the table stays split; rows that are looked up change devices instead"
 
 
 def _outside_the_layers(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
@@ -186,7 +204,7 @@ def _small(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
 def _between_slices(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
     """Between slices the runtime chooses the collective."""
     del step
-    across = {number: row for number, row in still.items() if set(row.axes) <= {*DCN_AXES, "dcn"}}
+    across = {number: row for number, row in still.items() if set(row.axes) <= _ACROSS}
     for members in _grouped(across, lambda row: frozenset(row.axes)):
         if _sums_agree(members.values()):
             yield members, "between slices, in other pieces; together they agree"
@@ -237,6 +255,8 @@ _RULES: Final[tuple[_Rule, ...]] = (
     _once_a_micro_step,
     _twice_as_wide,
     _between_slices,
+    _ends_a_sum_over_slices,
+    _in_another_pass,
     _gathered_once,
     _small,
     _looked_up,
