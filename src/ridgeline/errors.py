@@ -78,11 +78,14 @@ class MissingExtraError(RidgelineError):
     Args:
         extra: The extra's name, e.g. ``jax``.
         needed_for: What the user asked for.
+        fix: How to install it; "" for an extra of Ridgeline's own.
     """
 
-    def __init__(self, extra: str, *, needed_for: str) -> None:
+    def __init__(self, extra: str, *, needed_for: str, fix: str = "") -> None:
         self.extra = extra
-        super().__init__(f"{needed_for} needs the extra '{extra}'\n  fix: pip install 'ridgeline[{extra}]'")
+        needs = f"needs {extra}, which is not found" if fix else f"needs the extra '{extra}'"
+        line = fix or f"pip install 'ridgeline[{extra}]'"
+        super().__init__(f"{needed_for} {needs}\n  fix: {line}")
 
 
 def shown(value: object) -> str:
