@@ -34,6 +34,10 @@ SCAN = "while/body/closed_call/checkpoint"
         ("jit(step)/add", "", "optimizer"),
         ("jit(step)/jvp()/add", "", "forward"),
         ("params['layer']['up']", "layer/up", ""),
+        ("state['weights']['layer/mlp/up']", "layer/mlp/up", ""),
+        (r"state[\'model\'][\'decoder\'][\'logits_dense\'][\'kernel\'].value", "head/logits", ""),
+        (r"state[\'opt_state\'][0].mu[\'decoder\'][\'layers\'][\'mlp\'][\'wi_0\'][\'kernel\']", "layer/mlp/gate", ""),
+        ("data['targets']", "", ""),
         ("broadcast.6", "", ""),
         ("", "", ""),
         # of several, the first that names a part

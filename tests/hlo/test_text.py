@@ -29,6 +29,22 @@ def test_a_scheduled_module_is_read_whole() -> None:
     assert found.computations["called_computation.7"].thread == SPARSE_CORE_THREAD
 
 
+def test_an_element_of_a_tuple_may_be_named_by_its_number() -> None:
+    found = entry(
+        '  %pair = (f32[], s32[2]) custom-call(), custom_call_target="x"\n  ROOT %y = s32[2] add(%pair#1, %pair#1)'
+    ).entry_computation
+
+    element = found.operand(found.instructions["y"], 0)
+    assert element is not None
+    assert (element.opcode, element.operands, element.attributes["index"]) == ("get-tuple-element", ("pair",), "1")
+    assert str(element.shape) == "s32[2]"
+
+
+def test_an_element_that_a_tuple_lacks_is_refused() -> None:
+    with pytest.raises(InputError, match="pair has 1 elements"):
+        entry('  %pair = (f32[]) custom-call(), custom_call_target="x"\n  ROOT %y = f32[] add(%pair#1, %pair#1)')
+
+
 def test_an_instruction_keeps_its_operands_attributes_and_scope() -> None:
     gather = compiled(V5P).computations["wide.region_0.1_spmd.sunk"].instructions["all-gather.11"]
 

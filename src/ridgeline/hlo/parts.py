@@ -55,7 +55,7 @@ _ARGUMENT = re.compile(r"[\w.\[\]]*(\[\\?'[^\[\]]+'\])[\w.]*([\[][^\[\]]+\][\w.]
 """An argument of a jitted function: `state['weights']['layer/mlp/up']`."""
 
 _KEY = re.compile(r"\[\\?'([^\[\]'\\]+)\\?'\]")
-_CONTAINERS = {"weights", "mu", "nu", "params", "opt_state"}
+_CONTAINERS = {"weights", "mu", "nu", "params", "model", "optimizer", "opt_state"}
 _LEAVES = {"kernel", "scale", "bias", "embedding"}
 """What a module calls its own weight."""
 
@@ -147,7 +147,8 @@ def _part_of_argument(name: str) -> str:
     """The part whose weight, gradient or moment an argument of the program is."""
     keys = [key for key in _KEY.findall(name) if key not in _CONTAINERS]
     part = _renamed("/".join(keys))
-    return part.rpartition("/")[0] if part.rpartition("/")[2] in _LEAVES else part
+    owner, _, leaf = part.rpartition("/")
+    return owner if leaf in _LEAVES or not owner else part
 
 
 def differentiates(op_name: str) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError
 from ridgeline.hlo.module import MAIN_THREAD, Computation, HloModule, Instruction
-from ridgeline.hlo.shape import parse_shape, shape_end
+from ridgeline.hlo.shape import TupleShape, parse_shape, shape_end
 from ridgeline.units import format_bytes
 
 if TYPE_CHECKING:
@@ -147,6 +147,7 @@ def _computation(name: str, numbered: Iterator[tuple[int, str]], *, begins: int,
             )
         try:
             instruction, is_root = _instruction(text, number)
+            instructions |= {element.name: element for element in _elements(instruction, instructions)}
         except ValueError as error:
             raise _malformed(str(error), where, number, text) from error
         except RecursionError as error:
@@ -154,6 +155,25 @@ def _computation(name: str, numbered: Iterator[tuple[int, str]], *, begins: int,
         instructions[instruction.name] = instruction
         root = instruction.name if is_root else root
     raise _malformed(f"the text ends inside computation {name}", where, last, name)
+
+
+def _elements(user: Instruction, instructions: Mapping[str, Instruction]) -> Iterator[Instruction]:
+    """`%tuple#1` among operands is element 1 of a tuple: a get-tuple-element that newer texts do not write out."""
+    for operand in user.operands:
+        name, _, index = operand.rpartition("#")
+        whole = instructions.get(name)
+        if whole is not None and isinstance(whole.shape, TupleShape) and index.isdecimal():
+            elements = whole.shape.elements
+            if int(index) >= len(elements):
+                raise ValueError(f"{name} has {len(elements)} elements")
+            yield Instruction(
+                name=operand,
+                shape=elements[int(index)],
+                opcode="get-tuple-element",
+                operands=(name,),
+                attributes={"index": index},
+                line=user.line,
+            )
 
 
 def _statements(numbered: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
