@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from ridgeline.report.model import ModelAnswer
     from ridgeline.search.answer import TrainAnswer
     from ridgeline.search.matmul_answer import MatmulAnswer
+    from ridgeline.search.scale import ScaleAnswer
     from ridgeline.study.compile_job import CompileAnswer
     from ridgeline.units import duration_in
 
@@ -100,6 +101,7 @@ __all__ = [
     "rank_chips",
     "ridge",
     "roofline",
+    "scale",
     "scaling_book_figures",
     "serving_memory",
     "train",
@@ -228,6 +230,34 @@ def train(
     from ridgeline.search.train import train as plan_training
 
     return plan_training(_job(job, arguments), progress=progress)
+
+
+def scale(
+    job: str | Job,
+    *,
+    chips: str | Sequence[int],
+    weak: bool = False,
+    progress: Callable[[str, float], None] | None = None,
+    **arguments: Unpack[Arguments],
+) -> ScaleAnswer:
+    """A job planned anew for more and more chips: time, efficiency, what binds, where scaling ends.
+
+    Args:
+        job: A job, a job file (.toml), or a model: its name or its config.json.
+        chips: `64:4096`, which doubles, or numbers.
+        weak: Let the batch grow with the chips, from the job's own at the job's own slice.
+        progress: Called with what is being done and the fraction done.
+        arguments: As for `train`.
+
+    Raises:
+        InputError: The question is malformed.
+        InfeasibleError: There is a plan at no size.
+    """
+    from ridgeline.job.chip_counts import parse_chip_counts
+    from ridgeline.search.scale import scale as plan_sizes
+
+    counts = parse_chip_counts(chips, where="chips=") if isinstance(chips, str) else chips
+    return plan_sizes(_job(job, arguments), chips=counts, weak=weak, progress=progress)
 
 
 def compile_job(

@@ -45,7 +45,7 @@ VERDICTS: Mapping[Verdict, tuple[str, Tone]] = {
 }
 """A verdict on memory in words, and its colour."""
 
-_BOUNDS: Mapping[Bound, str] = {
+BOUNDS: Mapping[Bound, str] = {
     "compute": "compute",
     "hbm": "HBM bandwidth",
     "ici": "the fast interconnect",
@@ -53,6 +53,7 @@ _BOUNDS: Mapping[Bound, str] = {
     "host": "the host link",
     "memory_capacity": "memory capacity",
 }
+"""What a step waits for, in words."""
 _PHASES = {"forward": "forward", "recompute": "recomputation", "backward": "backward", "optimizer": "optimizer"}
 _EXPOSED = "exposed communication"
 _ORDER = {name: place for place, name in enumerate([*_PHASES.values(), _EXPOSED])}
@@ -163,7 +164,7 @@ def _best_rows(answer: TrainAnswer) -> Iterator[tuple[str, Cell]]:
     yield "roofline", Cell(text=f"{format_seconds(step.roofline_s)}; no run of this plan can be faster")
     yield "MFU", Cell(text=_mfu(answer))
     yield "throughput", Cell(text=f"{format_count(best.tokens_per_s_per_chip)} tokens/s per chip")
-    yield "waits for", Cell(text=f"{_BOUNDS[best.bound]}: {best.bound_reason}")
+    yield "waits for", Cell(text=f"{BOUNDS[best.bound]}: {best.bound_reason}")
     usage = f"{format_bytes(memory.total_bytes)} of {format_bytes(memory.usable_bytes)} usable per device"
     yield "memory", Cell(text=f"{word}: {usage}", tone=tone)
     if answer.run is not None and job.workload.tokens is not None:

@@ -141,7 +141,7 @@ def cost_policies(
         codes=codes,
         expected_s=column(training_step(setting, columns).expected_s),
         total_bytes=column(memory.total_bytes),
-        needed_bytes=column(memory.total_bytes - memory.parts["fetched_ahead"]),
+        needed_bytes=column(memory.total_bytes - memory.parts.get("fetched_ahead", 0.0)),
         host_bytes=column(memory.host_bytes),
     )
 
