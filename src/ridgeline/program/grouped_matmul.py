@@ -1,0 +1,114 @@
+"""Rows sorted by expert times each expert's matrix, in two programs: a Pallas kernel on TPUs, and plain JAX.
+
+Shapes: R rows, L experts of a device, K contracted width, N produced width.
+"""
+
+from __future__ import annotations
+
+from math import gcd, prod
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from ridgeline.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jax import Array
+
+    from ridgeline.model.operations import ExpertMatmul
+    from ridgeline.program.request import TrainingProgram
+
+    Kernel: TypeAlias = Literal["gmm", "ragged_dot"]
+
+LEAST_ROWS: Final = 128
+"""Rows that a tile of the kernel has at least: the matrix unit of v5 takes so many at once."""
+
+_MOST_ROWS = 512
+_TILE_BYTES = 2048
+"""Width of a tile in each direction: 1,024 elements of bf16. Operands, result and sum then fit 16 MiB of VMEM twice."""
+
+
+def chosen_kernel(program: TrainingProgram, num_rows: int, *, is_tpu: bool) -> Kernel:
+    """The kernel that is asked for; if none is, Pallas's where it can run.
+
+    Raises:
+        InputError: A kernel is asked for that cannot run here.
+    """
+    asked = program.experts.kernel
+    obstacles = [
+        *([] if is_tpu else ["it runs on TPUs alone"]),
+        *([f"{num_rows} rows of a device are no multiple of {LEAST_ROWS}"] if num_rows % LEAST_ROWS else []),
+    ]
+    if asked is None:
+        return "ragged_dot" if obstacles else "gmm"
+    if asked == "ragged_dot":
+        return "ragged_dot"
+    if obstacles or asked != "gmm":
+        raise InputError(
+            f"our program has no {asked} kernel for dropless experts here",
+            where="plan.moe.kernel",
+            value=asked,
+            expected="gmm or ragged_dot" if asked != "gmm" else f"another kernel: {'; '.join(obstacles)}",
+            fix='use kernel = "ragged_dot", or leave it out',
+        )
+    return "gmm"
+
+
+def grouped_matmul(rows: Array, weights: Array, group_sizes: Array, *, kernel: Kernel, row_tile: int) -> Array:
+    """Each row times the matrix of its expert: [R, K] and [L, K, N] to [R, N]; rows beyond the groups are undefined.
+
+    Args:
+        rows: Sorted by expert.
+        weights: Of each expert.
+        group_sizes: Rows of each expert, [L].
+        kernel: Which program.
+        row_tile: Rows that the kernel computes at once.
+    """
+    import jax
+
+    if kernel == "ragged_dot":
+        return jax.lax.ragged_dot(rows, weights, group_sizes)
+    from jax.experimental.pallas.ops.tpu.megablox import gmm
+
+    width = min(_TILE_BYTES // rows.dtype.itemsize, *weights.shape[1:])
+    return gmm(rows, weights, group_sizes, preferred_element_type=rows.dtype, tiling=(row_tile, width, width))
+
+
+def rows_of_a_tile(num_rows: int, *, rows_of_an_expert: float) -> int:
+    """Rows that the kernel computes at once: no more than an expert has on average, where the matrix unit has enough.
+
+    >>> [rows_of_a_tile(16384, rows_of_an_expert=rows) for rows in (2048, 256, 64)]
+    [512, 256, 128]
+    """
+    tile = gcd(num_rows, _MOST_ROWS)
+    while tile > max(rows_of_an_expert, LEAST_ROWS):
+        tile //= 2
+    return tile
+
+
+def gmm_flops(program: TrainingProgram, operation: ExpertMatmul) -> Mapping[str, float]:
+    """Matmul FLOPs of one run of each kernel on one device, by the kernel's name, when all experts get equal shares.
+
+    A tile is computed whole for each expert that has a row in it: of L experts' borders L − 1 lie within a tile, which
+    two compute. The three products of a matmul, forward and of both gradients, are alike. XLA's own kernel for
+    `ragged_dot` does not say its tiles: its rows alone are counted.
+    """
+    experts, *widths = operation.weight.shape
+    layout = program.layout
+    rows = tokens_of_a_device(program) * operation.top_k
+    local = experts // layout.degrees.get("ep", 1)
+    visited = rows + (local - 1) * rows_of_a_tile(rows, rows_of_an_expert=rows / local)
+    of_a_row = 2 * prod(widths) / prod(layout.degrees[axis] for axis in layout.tensor)
+    return {
+        "gmm": visited * of_a_row,
+        "tgmm": visited * of_a_row,
+        "ragged-dot-none": rows * of_a_row,
+        "ragged-dot-metadata": 0.0,
+    }
+
+
+def tokens_of_a_device(program: TrainingProgram) -> int:
+    """Tokens of one micro-step on one device, before the tensor axes share them out."""
+    layout = program.layout
+    ways = prod(layout.degrees[axis] for axis in (*layout.batch, *layout.sequence))
+    return program.global_batch * program.seq_len // (program.micro_steps * ways)
