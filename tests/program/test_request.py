@@ -67,7 +67,6 @@ def test_a_dimension_that_the_mesh_does_not_divide_is_named_with_its_tensor() ->
 @pytest.mark.parametrize(
     ("model", "more", "what", "value"),
     [
-        ("mixtral-8x7b", {}, "mixture of experts", "mixtral-8x7b"),
         ("deepseek3.2-671b", {}, "sparse attention", "2048 keys of a query"),
         ("gemma4-e4b", {}, "per-layer inputs", 256),
         ("llama3.1-8b", {"plan__quantization": "int8"}, "quantization", "int8"),

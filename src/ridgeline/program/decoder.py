@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ridgeline.job.remat import LAYER_INPUT
 from ridgeline.model.operations import Lookup, weights_of
 from ridgeline.program.checkpoint import checkpointed
+from ridgeline.program.experts import mixture
 from ridgeline.program.feed_forward import mlp
 from ridgeline.program.mixing import attention
 from ridgeline.program.part import Part
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     Branch: TypeAlias = Callable[[Part, Array], Array]
     """What a block does between its norm and its residual add, on [B, S, D]."""
 
-_BRANCHES: Mapping[str, Branch] = {"attention": attention, "mlp": mlp}
+_BRANCHES: Mapping[str, Branch] = {"attention": attention, "mlp": mlp, "moe": mixture}
 """By the name of the block, or of the branch of a parallel block."""
 
 

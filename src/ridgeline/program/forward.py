@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ridgeline.job.job import AttentionKernel, Dtypes, Remat
+    from ridgeline.job.job import AttentionKernel, Dtypes, ExpertKernel, Remat
     from ridgeline.model.operations import ModelTree, Tensor
     from ridgeline.program.layout import Layout
     from ridgeline.program.scans import LayerScan
@@ -64,4 +64,9 @@ class ForwardProgram(Protocol):
     @property
     def attention(self) -> AttentionKernel:
         """Kernel and tiles."""
+        ...
+
+    @property
+    def experts(self) -> ExpertKernel:
+        """Kernel and dispatch of experts."""
         ...

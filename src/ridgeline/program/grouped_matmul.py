@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jax import Array
 
     from ridgeline.model.operations import ExpertMatmul
-    from ridgeline.program.request import TrainingProgram
+    from ridgeline.program.forward import ForwardProgram
 
     Kernel: TypeAlias = Literal["gmm", "ragged_dot"]
 
@@ -28,7 +28,7 @@ _TILE_BYTES = 2048
 """Width of a tile in each direction: 1,024 elements of bf16. Operands, result and sum then fit 16 MiB of VMEM twice."""
 
 
-def chosen_kernel(program: TrainingProgram, num_rows: int, *, is_tpu: bool) -> Kernel:
+def chosen_kernel(program: ForwardProgram, num_rows: int, *, is_tpu: bool) -> Kernel:
     """The kernel that is asked for; if none is, Pallas's where it can run.
 
     Raises:
@@ -86,7 +86,7 @@ def rows_of_a_tile(num_rows: int, *, rows_of_an_expert: float) -> int:
     return tile
 
 
-def gmm_flops(program: TrainingProgram, operation: ExpertMatmul) -> Mapping[str, float]:
+def gmm_flops(program: ForwardProgram, operation: ExpertMatmul) -> Mapping[str, float]:
     """Matmul FLOPs of one run of each kernel on one device, by the kernel's name, when all experts get equal shares.
 
     A tile is computed whole for each expert that has a row in it: of L experts' borders L − 1 lie within a tile, which
@@ -107,7 +107,7 @@ def gmm_flops(program: TrainingProgram, operation: ExpertMatmul) -> Mapping[str,
     }
 
 
-def tokens_of_a_device(program: TrainingProgram) -> int:
+def tokens_of_a_device(program: ForwardProgram) -> int:
     """Tokens of one micro-step on one device, before the tensor axes share them out."""
     layout = program.layout
     ways = prod(layout.degrees[axis] for axis in (*layout.batch, *layout.sequence))

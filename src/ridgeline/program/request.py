@@ -16,7 +16,7 @@ from ridgeline.program.scans import layer_scans
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ridgeline.job.job import AttentionKernel, Dtypes, Job, Optimizer, Remat
+    from ridgeline.job.job import AttentionKernel, Dtypes, ExpertKernel, Job, Optimizer, Remat
     from ridgeline.model.operations import Block, ModelTree, Tensor
     from ridgeline.model.spec import ModelSpec
     from ridgeline.program.scans import LayerScan
@@ -39,6 +39,7 @@ class TrainingProgram:
         dtypes: Precisions.
         optimizer: Widths of its moments.
         attention: Kernel and tiles.
+        experts: Kernel and dispatch of experts.
     """
 
     tree: ModelTree
@@ -51,6 +52,7 @@ class TrainingProgram:
     dtypes: Dtypes
     optimizer: Optimizer
     attention: AttentionKernel
+    experts: ExpertKernel
 
     @property
     def weights(self) -> Mapping[str, tuple[Tensor, int]]:
@@ -85,7 +87,10 @@ def training_program(job: Job) -> TrainingProgram:
     program = TrainingProgram(
         tree=tree,
         scans=layer_scans(job.model, tree),
-        layout=Layout(degrees={axis: degree for axis, degree in plan.mesh.items() if degree > 1}),
+        layout=Layout(
+            degrees={axis: degree for axis, degree in plan.mesh.items() if degree > 1},
+            experts_on_fsdp=bool(plan.experts.shard_experts_on_fsdp),
+        ),
         global_batch=batch,
         seq_len=job.workload.seq_len,
         micro_steps=plan.gradient_accumulation or 1,
@@ -93,6 +98,7 @@ def training_program(job: Job) -> TrainingProgram:
         dtypes=plan.dtypes,
         optimizer=plan.optimizer,
         attention=plan.attention,
+        experts=plan.experts,
     )
     _check_sizes(program)
     return program
@@ -150,7 +156,7 @@ def _unknown_model_parts(model: ModelSpec) -> Iterator[tuple[str, object]]:
             case MlpSpec():
                 pass
             case MoeSpec():
-                yield "mixture of experts", model.name
+                pass
             case None:
                 yield "layer without an MLP", model.name
         yield from _unknown_layer_parts(layer)

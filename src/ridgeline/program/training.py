@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod, sqrt
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ridgeline.model.operations import Lookup, Matmul
+from ridgeline.model.operations import ExpertMatmul, Lookup, Matmul
 from ridgeline.program.decoder import Decoder
 from ridgeline.program.dtypes import jax_dtype
 
@@ -158,6 +158,8 @@ def fan_in(program: TrainingProgram, tensor: Tensor) -> int | None:
             match operation:
                 case Matmul() if operation.weight.name == tensor.name:
                     return prod(operation.weight.shape[: operation.num_contracted])
+                case ExpertMatmul() if operation.weight.name == tensor.name:
+                    return operation.weight.shape[1]
                 case Lookup() if operation.weight.name == tensor.name:
                     return operation.width
                 case _:
