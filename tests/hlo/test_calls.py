@@ -7,7 +7,7 @@ from math import isnan
 import pytest
 
 from ridgeline.errors import InputError
-from ridgeline.hlo.calls import call_graph
+from ridgeline.hlo.calls import CallGraph, call_graph
 from tests.hlo.programs import TPU7X, V5P, compiled, loop, module
 
 LESS = "  %bound = s32[] constant({})\n  ROOT %test = pred[] compare(%i.1, %bound), direction={}"
@@ -138,29 +138,43 @@ def test_constants_are_followed_through_fusions_copies_and_the_state_of_an_outer
     assert (graph.counts["inner_body"], graph.counts["inner_condition"], graph.counts["bump"]) == (18, 21, 18)
 
 
-def test_the_branches_of_a_conditional_run_an_unknown_number_of_times() -> None:
-    graph = call_graph(
-        module("""HloModule branches
+def conditional(yes: str, no: str) -> CallGraph:
+    return call_graph(
+        module(f"""HloModule branches, num_partitions=4
 
-%yes (x: f32[]) -> f32[] {
-  ROOT %x = f32[] parameter(0)
-}
+%yes (x: f32[4,4]) -> f32[4,4] {{
+  %x = f32[4,4] parameter(0)
+  ROOT %y = f32[4,4] {yes}
+}}
 
-%no (x.1: f32[]) -> f32[] {
-  ROOT %x.1 = f32[] parameter(0)
-}
+%no (x: f32[4,4]) -> f32[4,4] {{
+  %x = f32[4,4] parameter(0)
+  ROOT %y = f32[4,4] {no}
+}}
 
-ENTRY %main (p: pred[], x.2: f32[]) -> f32[] {
+ENTRY %main (p: pred[], x.2: f32[4,4]) -> f32[4,4] {{
   %p = pred[] parameter(0)
-  %x.2 = f32[] parameter(1)
-  ROOT %chosen = f32[] conditional(%p, %x.2, %x.2), branch_computations={%yes, %no}
-}
+  %x.2 = f32[4,4] parameter(1)
+  ROOT %chosen = f32[4,4] conditional(%p, %x.2, %x.2), branch_computations={{%yes, %no}}
+}}
 """)
     )
+
+
+def test_branches_that_do_different_work_run_an_unknown_number_of_times() -> None:
+    graph = conditional("all-reduce(%x), replica_groups={}", "copy(%x)")
 
     assert isnan(graph.counts["yes"])
     assert isnan(graph.counts["no"])
     assert [found.name for found in graph.loops] == ["chosen"]
+
+
+def test_branches_that_do_the_same_work_count_as_one_run_together() -> None:
+    graph = conditional(
+        "collective-permute(%x), source_target_pairs={{0,1}}", "collective-permute(%x), source_target_pairs={{2,3}}"
+    )
+
+    assert (graph.counts["yes"], graph.counts["no"]) == (0.5, 0.5)
 
 
 def test_what_a_done_names_again_is_not_run_again() -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from math import nan
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ridgeline.errors import InputError
+from ridgeline.hlo.branches import branch_share
 from ridgeline.hlo.trip_count import trip_count
 
 if TYPE_CHECKING:
@@ -51,12 +51,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """A `while`, or a conditional, whose branches run an unknown number of times.
+    """A `while`, or a conditional.
 
     Attributes:
         name: Of the instruction.
         computation: In which it stands.
-        trip_count: How often its body runs each time it is reached; NaN for unknown.
+        trip_count: How often its body runs each time it is reached, of a conditional each of its branches, as if they
+            took turns; NaN for unknown.
         line: In the text.
         op_name: The scope that JAX recorded.
     """
@@ -165,7 +166,7 @@ def _times(
         return 1.0
     key = (call.caller.name, call.instruction.name)
     if key not in loops:
-        trips = nan if call.kind == "branch" else trip_count(module, calls, call)
+        trips = branch_share(module, call) if call.kind == "branch" else trip_count(module, calls, call)
         loops[key] = Loop(
             name=call.instruction.name,
             computation=call.caller.name,
