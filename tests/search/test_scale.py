@@ -86,7 +86,7 @@ def test_the_chart_marks_the_end(strong: ScaleAnswer) -> None:
     [
         (("--chips=4096:64",), "the range ends before it starts"),
         (("--chips=sixty",), "where:    --chips"),
-        (("--chips=64", "--mesh=fsdp=256"), "a pinned mesh fills slices of one size alone"),
+        (("--chips=64", "--mesh=fsdp=128,tp=2"), "a pinned mesh fills slices of one size alone"),
     ],
 )
 def test_a_malformed_question_is_refused(
