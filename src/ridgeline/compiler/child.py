@@ -86,7 +86,8 @@ def _memory(found: Any, compiler: str) -> CompiledMemory:  # noqa: ANN401 - jaxl
     together_bytes += found.temp_size_in_bytes
     return CompiledMemory(
         # Other compilers tell no peak of their own; their temporaries are one allocation, in which values share places.
-        peak_bytes=found.peak_memory_in_bytes if compiler == "tpu" else together_bytes,
+        # The TPU compiler's counts host memory and the chip's inner memory too, so it can exceed all of HBM's arrays.
+        peak_bytes=min(found.peak_memory_in_bytes, together_bytes) if compiler == "tpu" else together_bytes,
         arguments_bytes=found.argument_size_in_bytes,
         outputs_bytes=found.output_size_in_bytes,
         aliased_bytes=found.alias_size_in_bytes,
