@@ -5,7 +5,8 @@ collectives are those that are written here.
 
     all-gather           experts' weights, over the axes that store them in parts; their gradients are reduce-scattered
     (ragged) all-to-all  tokens to the devices of their experts over `ep`, and back
-    reduce-scatter       what each part of an expert's width adds, over the tensor axes, along the sequence
+    reduce-scatter       what each part of an expert's width adds, over the tensor axes, along the sequence (of a
+                         sequence of one token: all-reduce)
 
 Shapes: B batch, S sequence, b and s those of a device, T = b·s, D embed, E experts, L experts of a device, k experts a
 token visits, R rows.
@@ -152,7 +153,11 @@ def _on_a_device(
     own = Experts(part=part, weights={name: _whole(part, tensors[name], weights[name]) for name in weights})
     compute = _with_capacity if part.program.experts.dispatch == "capacity" else _dropless
     output = compute(own, tokens, choice)
-    return jax.lax.psum_scatter(output, layout.tensor, scatter_dimension=1, tiled=True) if layout.tensor else output
+    if not layout.tensor:
+        return output
+    if layout.is_one_token:
+        return jax.lax.psum(output, layout.tensor)
+    return jax.lax.psum_scatter(output, layout.tensor, scatter_dimension=1, tiled=True)
 
 
 def _whole(part: Part, tensor: Tensor, weight: Array) -> Array:

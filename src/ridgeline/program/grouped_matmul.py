@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 LEAST_ROWS: Final = 128
 """Rows that a tile of the kernel has at least: the matrix unit of v5 takes so many at once."""
 
+_XLA_KERNEL, _XLA_TILES = "ragged-dot-none", "ragged-dot-metadata"
+"""What XLA:TPU makes of `ragged_dot`: a kernel, and one that finds its tiles."""
+
 _MOST_ROWS = 512
 _TILE_BYTES = 2048
 """Width of a tile in each direction: 1,024 elements of bf16. Operands, result and sum then fit 16 MiB of VMEM twice."""
@@ -87,28 +90,20 @@ def rows_of_a_tile(num_rows: int, *, rows_of_an_expert: float) -> int:
 
 
 def gmm_flops(program: ForwardProgram, operation: ExpertMatmul) -> Mapping[str, float]:
-    """Matmul FLOPs of one run of each kernel on one device, by the kernel's name, when all experts get equal shares.
+    """Matmul FLOPs of one run of each kernel on one device, by the kernel's name, when all devices get equal shares.
 
-    A tile is computed whole for each expert that has a row in it: of L experts' borders L − 1 lie within a tile, which
-    two compute. The three products of a matmul, forward and of both gradients, are alike. XLA's own kernel for
-    `ragged_dot` does not say its tiles: its rows alone are counted.
+    The three products of a matmul, forward and of both gradients, are alike. Rows that nobody sent are skipped. Where
+    two experts meet within a tile of rows, it is computed for both: that follows from the router's choice, and is not
+    counted.
     """
-    experts, *widths = operation.weight.shape
-    layout = program.layout
+    _, *widths = operation.weight.shape
     rows = tokens_of_a_device(program) * operation.top_k
-    local = experts // layout.degrees.get("ep", 1)
-    visited = rows + (local - 1) * rows_of_a_tile(rows, rows_of_an_expert=rows / local)
-    of_a_row = 2 * prod(widths) / prod(layout.degrees[axis] for axis in layout.tensor)
-    return {
-        "gmm": visited * of_a_row,
-        "tgmm": visited * of_a_row,
-        "ragged-dot-none": rows * of_a_row,
-        "ragged-dot-metadata": 0.0,
-    }
+    product_flops = 2 * rows * prod(widths) / program.layout.ways(program.layout.tensor)
+    return {"gmm": product_flops, "tgmm": product_flops, _XLA_KERNEL: product_flops, _XLA_TILES: 0.0}
 
 
 def tokens_of_a_device(program: ForwardProgram) -> int:
     """Tokens of one micro-step on one device, before the tensor axes share them out."""
     layout = program.layout
-    ways = prod(layout.degrees[axis] for axis in (*layout.batch, *layout.sequence))
+    ways = layout.ways((*layout.batch, *layout.sequence))
     return program.global_batch * program.seq_len // (program.micro_steps * ways)

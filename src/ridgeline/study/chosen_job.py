@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ridgeline.job.job import Job
     from ridgeline.search.answer import PlanEstimate
 
-_SEARCHED_AXES = ("dp", "fsdp", "tp", "dcn_dp", "dcn_fsdp")
+_SEARCHED_AXES = ("dp", "fsdp", "tp", "ep", "dcn_dp", "dcn_fsdp")
 """Axes that the planner may choose for a program when a job names none."""
 
 
