@@ -11,3 +11,7 @@ from hypothesis import settings
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+# Where MaxText is installed, only the tests that are about it ask it: it takes minutes.
+MAXTEXT_PYTHON = os.environ.get("RIDGELINE_MAXTEXT_PYTHON", "")
+os.environ["RIDGELINE_MAXTEXT_PYTHON"] = ""

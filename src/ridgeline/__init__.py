@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from ridgeline.search.matmul_answer import MatmulAnswer
     from ridgeline.search.scale import ScaleAnswer
     from ridgeline.study.compile_job import CompileAnswer
+    from ridgeline.study.compiled_program import ProgramName
     from ridgeline.units import duration_in
 
 __version__ = "0.1.0"
@@ -263,7 +264,9 @@ def scale(
 def compile_job(
     job: str | Job,
     *,
+    program: ProgramName | None = None,
     compiler: CompilerName | None = None,
+    maxtext_python: str | None = None,
     limits: Limits | None = None,
     progress: Callable[[str], None] | None = None,
     **arguments: Unpack[Arguments],
@@ -272,21 +275,29 @@ def compile_job(
 
     Args:
         job: A job, a job file (.toml), or a model: its name or its config.json. What it leaves open is chosen first.
+        program: `maxtext` or `ours`; MaxText's if none is said, where it is found and can be told the job.
         compiler: `tpu`, `gpu`, or `cpu` for this machine's CPU with emulated devices; the slice's own if none is
             said, or `cpu` where that is not installed.
+        maxtext_python: The Python that has MaxText; None to look for it.
         limits: The longest time and the largest memory of the compiler.
         progress: Called with what is being done.
         arguments: As for `train`.
 
     Raises:
-        InputError: The question is malformed, or our program lacks a part of the model or the plan.
-        MissingExtraError: The compiler is not installed.
+        InputError: The question is malformed, or the program lacks a part of the model or the plan.
+        MissingExtraError: The compiler or the program is not installed.
         InfeasibleError: The compiler was stopped, or failed.
     """
     from ridgeline.study.compile_job import compile_job as compile_whole
 
-    asked = _job(job, arguments)
-    return compile_whole(asked, compiler=compiler, limits=limits, progress=progress or (lambda _: None))
+    return compile_whole(
+        _job(job, arguments),
+        program=program,
+        compiler=compiler,
+        maxtext_python=maxtext_python,
+        limits=limits,
+        progress=progress or (lambda _: None),
+    )
 
 
 def train_laws(

@@ -11,8 +11,10 @@ from ridgeline.errors import InputError
 if TYPE_CHECKING:
     from ridgeline.compiler.installed import CompilerName
     from ridgeline.compiler.process import Limits
+    from ridgeline.job.job import Job
     from ridgeline.job.origin import Arguments, Setting
     from ridgeline.study.compile_job import CompileAnswer
+    from ridgeline.study.compiled_program import ProgramName
 
 _Text = str | None
 
@@ -37,7 +39,11 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
     weights_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the weights: f32 or bf16.")] = None,
     mu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's first moment.")] = None,
     nu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's second moment.")] = None,
-    program: Annotated[Literal["ours"], typer.Option(help="The program that is compiled.")] = "ours",
+    program: Annotated[
+        Literal["maxtext", "ours"] | None,
+        typer.Option(help="The program that is compiled: MaxText's, the usual one where it is found, or our own."),
+    ] = None,
+    maxtext_python: Annotated[_Text, typer.Option(metavar="PATH", help="The Python that has MaxText.")] = None,
     compiler: Annotated[
         Literal["tpu", "gpu", "cpu"] | None,
         typer.Option(help="XLA for the slice's own chips, or for this machine's CPU with emulated devices."),
@@ -53,7 +59,6 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
     estimate beside it; what the job leaves open is chosen first. The same question again is answered from a cache.
     With --hlo it reads a text that exists already; neither JAX nor an accelerator is needed.
     """
-    del program  # there is one so far, and typer has checked its name
     if (job is None) == (hlo is None):
         raise _one_question(job)
     if hlo is not None:
@@ -70,24 +75,48 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
         "mu_dtype": mu_dtype,
         "nu_dtype": nu_dtype,
     }
-    _compile(str(job), flags, layers, compiler, _limits(time_limit, memory_limit), json=json)
+    _compile(
+        _question(str(job), flags, layers),
+        program=program,
+        compiler=compiler,
+        maxtext_python=maxtext_python,
+        limits=_limits(time_limit, memory_limit),
+        json=json,
+    )
+
+
+def _question(reference: str, flags: Arguments, layers: str | None) -> Job:
+    from ridgeline.job.origin import settings
+    from ridgeline.job.reading import read_job
+
+    said = settings(flags, written=lambda name: f"--{name.replace('_', '-')}")
+    return read_job(reference, (*said, *_fewer_layers(reference, layers)))
 
 
 def _compile(
-    reference: str, flags: Arguments, layers: str | None, compiler: CompilerName | None, limits: Limits, *, json: bool
+    job: Job,
+    *,
+    program: ProgramName | None,
+    compiler: CompilerName | None,
+    maxtext_python: str | None,
+    limits: Limits,
+    json: bool,
 ) -> None:
     """Compiles a job and prints what came of it; ends with 1 where the program does not fit."""
     from ridgeline.cli.output import print_json, print_report
     from ridgeline.cli.progress import elapsed_line
-    from ridgeline.job.origin import settings
-    from ridgeline.job.reading import read_job
     from ridgeline.report.compiled_job import compiled_job_json, compiled_job_report
     from ridgeline.study.compile_job import compile_job
 
-    said = settings(flags, written=lambda name: f"--{name.replace('_', '-')}")
-    job = read_job(reference, (*said, *_fewer_layers(reference, layers)))
     with elapsed_line() as progress:
-        answer: CompileAnswer = compile_job(job, compiler=compiler, limits=limits, progress=progress)
+        answer: CompileAnswer = compile_job(
+            job,
+            program=program,
+            compiler=compiler,
+            maxtext_python=maxtext_python,
+            limits=limits,
+            progress=progress,
+        )
     if json:
         print_json(compiled_job_json(answer))
     else:

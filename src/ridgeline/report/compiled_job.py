@@ -73,7 +73,8 @@ def compiled_job_json(answer: CompileAnswer) -> dict[str, Json]:
         **found,
         "job": jsonable(job_tables(answer.job)),
         "hardware": answer.job.hardware.name,
-        "program": "ours",
+        "program": answer.program,
+        "why_ours": answer.why_ours or None,
         "compiler": answer.compiler,
         "is_stand_in": answer.is_stand_in,
         "versions": jsonable(outcome.versions),
@@ -90,6 +91,8 @@ def compiled_job_json(answer: CompileAnswer) -> dict[str, Json]:
 def _rows(answer: CompileAnswer) -> Iterator[tuple[str, Cell]]:
     job, outcome = answer.job, answer.compilation.outcome
     plan = answer.estimate.plan
+    why = f" ({answer.why_ours})" if answer.why_ours else ""
+    yield "program", Cell(text="MaxText" if answer.program == "maxtext" else f"ours{why}")
     yield "mesh", Cell(text=mesh_in_words(plan), tone="strong")
     batch = f"{format_things(job.workload.global_batch or 0, 'sequence')} of {job.workload.seq_len:,} tokens"
     yield "batch", Cell(text=f"{batch}, {format_things(plan.gradient_accumulation, 'micro-step')}")

@@ -1,6 +1,6 @@
 """A job asked of two witnesses: what the compiler says of its program, beside what the equation expects.
 
-What the job leaves open, the planner chooses first, among the plans that our program knows.
+What the job leaves open, the planner chooses first, as far as programs know it.
 """
 
 from __future__ import annotations
@@ -10,34 +10,23 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ridgeline.compiler.compilation import compile_program
-from ridgeline.compiler.installed import check_installed, own_compiler, usable_compiler
-from ridgeline.compiler.our_program import OurProgram
-from ridgeline.errors import InfeasibleError
+from ridgeline.compiler.installed import own_compiler
 from ridgeline.hlo.summary import summarise
 from ridgeline.hlo.text import parse_hlo
-from ridgeline.job.job import DCN_AXES, ICI_AXES
-from ridgeline.job.mesh import FREE
-from ridgeline.model.operations import Attention
-from ridgeline.program.request import check_model, training_program
-from ridgeline.program.splash import splash_flops
-from ridgeline.search.answer import NoPlan
 from ridgeline.search.estimate import verdict
-from ridgeline.search.train import train
+from ridgeline.study.chosen_job import chosen_job
+from ridgeline.study.compiled_program import readable_program, who_is_asked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Mapping
 
     from ridgeline.compiler.compilation import Compilation
     from ridgeline.compiler.installed import CompilerName
     from ridgeline.compiler.process import Limits
-    from ridgeline.hlo.module import Computation, Instruction
-    from ridgeline.hlo.summary import HloSummary, KernelRule
+    from ridgeline.hlo.summary import HloSummary, PlacedCollective
     from ridgeline.job.job import Job
-    from ridgeline.program.request import TrainingProgram
     from ridgeline.search.answer import PlanEstimate, Verdict
-
-_SEARCHED_AXES = ("dp", "fsdp", "tp", "dcn_dp", "dcn_fsdp")
-"""Axes that the planner may choose for our program when a job names none."""
+    from ridgeline.study.compiled_program import ProgramName, ReadableProgram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +36,8 @@ class CompileAnswer:
     Attributes:
         job: The question, with nothing left to choose.
         estimate: What the equation expects of it.
+        program: Whose program it is.
+        why_ours: Why it is ours although MaxText is the usual choice; "" where it was said, or is MaxText's.
         compiler: Which was asked.
         is_stand_in: The slice's own compiler is not installed, and the CPU's stands in for it.
         compilation: What it says of the program's memory, or why there is no place for it.
@@ -55,6 +46,8 @@ class CompileAnswer:
 
     job: Job
     estimate: PlanEstimate
+    program: ProgramName
+    why_ours: str
     compiler: CompilerName
     is_stand_in: bool
     compilation: Compilation
@@ -87,6 +80,8 @@ def compile_job(
     *,
     compiler: CompilerName | None = None,
     limits: Limits | None = None,
+    program: ProgramName | None = None,
+    maxtext_python: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> CompileAnswer:
     """What a compiler says of a job's program.
@@ -96,85 +91,44 @@ def compile_job(
         compiler: `tpu`, `gpu`, or `cpu` for emulated devices; the slice's own if none is said, or `cpu` where that is
             not installed.
         limits: What the compiler may use.
+        program: `maxtext` or `ours`; MaxText's if none is said, where it is found and can be told the job.
+        maxtext_python: The interpreter that has MaxText; None to look for it.
         progress: Told what is being done.
 
     Raises:
-        InputError: The question contradicts itself, or our program lacks a part of it.
-        MissingExtraError: The compiler is not installed.
+        InputError: The question contradicts itself, or the program lacks a part of it.
+        MissingExtraError: The compiler or the program is not installed.
         InfeasibleError: The compiler was stopped, or failed.
     """
-    asked = compiler or usable_compiler(job.hardware)
-    check_installed(asked)
-    check_model(job.model)
+    asked = who_is_asked(job, program=program, compiler=compiler, maxtext_python=maxtext_python)
     progress("choosing a plan")
-    chosen, estimate = _chosen(job)
-    compilation = compile_program(OurProgram(job=chosen, compiler=asked), limits=limits, progress=progress)
+    chosen, estimate = chosen_job(job)
+    readable = readable_program(chosen, asked)
+    compilation = compile_program(readable.compilable, limits=limits, progress=progress)
     progress("reading the compiled program")
-    summary = _summary(chosen, compilation)
+    summary = _summary(readable, compilation)
     return CompileAnswer(
         job=chosen,
         estimate=estimate,
-        compiler=asked,
-        is_stand_in=compiler is None and asked != own_compiler(job.hardware),
+        program=asked.program,
+        why_ours=asked.why_ours,
+        compiler=asked.compiler,
+        is_stand_in=compiler is None and asked.compiler != own_compiler(job.hardware),
         compilation=compilation,
         summary=summary,
     )
 
 
-def _chosen(job: Job) -> tuple[Job, PlanEstimate]:
-    """The job with the fastest plan that fits, or else the one that needs the least memory."""
-    mesh = job.plan.mesh
-    if not mesh:
-        axes = [axis for axis in _SEARCHED_AXES if axis in ICI_AXES or job.hardware.num_slices > 1]
-        mesh = dict.fromkeys(axes, FREE)
-    elif job.hardware.num_slices > 1 and not any(axis in DCN_AXES for axis in mesh):
-        mesh = {**mesh, "dcn_dp": FREE, "dcn_fsdp": FREE}
-    question = replace(job, plan=replace(job.plan, mesh=mesh))
-    try:
-        answer = train(question)
-        estimate, batch = answer.best, answer.global_batch
-    except InfeasibleError as error:
-        if not isinstance(error.answer, NoPlan):
-            raise
-        estimate, batch = error.answer.closest, error.answer.global_batch
-    plan = estimate.plan
-    chosen = replace(
-        job,
-        workload=replace(job.workload, global_batch=batch),
-        plan=replace(
-            job.plan,
-            mesh=plan.mesh,
-            gradient_accumulation=plan.gradient_accumulation,
-            remat=plan.remat,
-        ),
-    )
-    return chosen, estimate
-
-
-def _summary(job: Job, compilation: Compilation) -> HloSummary | None:
-    """What the compiled text says of FLOPs, collectives and values."""
+def _summary(readable: ReadableProgram, compilation: Compilation) -> HloSummary | None:
+    """What the compiled text says of FLOPs, collectives and values, axes by our names."""
     if compilation.hlo is None:
         return None
     with gzip.open(compilation.hlo, "rt", encoding="utf-8") as lines:
         module = parse_hlo(lines, where=str(compilation.hlo))
-    program = training_program(job)
-    return summarise(module, mesh=program.layout.axes_of_a_slice, rules=dict(_kernel_rules(program)))
+    summary = summarise(module, mesh=readable.mesh, rules=readable.rules)
+    return replace(summary, collectives=tuple(_with_our_axes(placed, readable.axes) for placed in summary.collectives))
 
 
-def _kernel_rules(program: TrainingProgram) -> Iterator[tuple[str, KernelRule]]:
-    """FLOPs of our program's kernels, which their text does not tell."""
-    for block in (block for layer in program.tree.layers for block in layer.blocks):
-        for operation in block.operations:
-            if isinstance(operation, Attention):
-                for name, kernel_flops in splash_flops(program, operation).items():
-                    yield name, _constant(kernel_flops)
-
-
-def _constant(kernel_flops: float) -> KernelRule:
-    """A rule for a kernel that does the same in every run."""
-
-    def rule(computation: Computation, instruction: Instruction) -> float:
-        del computation, instruction
-        return kernel_flops
-
-    return rule
+def _with_our_axes(placed: PlacedCollective, ours: Mapping[str, str]) -> PlacedCollective:
+    axis = "+".join(ours.get(each, each) for each in placed.collective.axis.split("+"))
+    return replace(placed, collective=replace(placed.collective, axis=axis))
