@@ -18,6 +18,7 @@ from ridgeline.hlo.flops import is_matmul, matmul_dtype, matmul_flops
 from ridgeline.hlo.memory import entry_memory, largest_buffers
 from ridgeline.hlo.module import MAIN_THREAD
 from ridgeline.hlo.parts import Place, differentiates, place_of
+from ridgeline.hlo.traffic import hbm_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -87,11 +88,13 @@ class PartTotal:
     Attributes:
         place: Part and phase.
         flops: Of its matmuls, and of kernels with a rule; NaN where something is not counted.
+        hbm_bytes: Read and written by its operations.
         estimated_cycles: Of its operations that have an estimate; NaN where none has.
     """
 
     place: Place
     flops: float
+    hbm_bytes: float
     estimated_cycles: float
 
 
@@ -216,7 +219,7 @@ def summarise(
         host_transfers=host_transfers(graph),
         flops_by_dtype=_by_dtype(computed),
         uncounted=uncounted,
-        parts=_parts(computed, uncounted, estimates),
+        parts=_parts(computed, uncounted, estimates, _traffic(graph, trains=trains)),
         heaviest=tuple(sorted(estimates, key=_by_cycles)[:MOST_OPERATIONS]),
         estimated_cycles=sum(operation.estimated_cycles for operation in estimates) if estimates else nan,
         num_without_cycles=sum(_cycles(each) == NO_ESTIMATE_CYCLES for _, each, _ in _issued(graph)),
@@ -346,8 +349,23 @@ def _by_dtype(computed: Iterable[_Computed]) -> dict[str, float]:
     return dict(totals)
 
 
+def _traffic(graph: CallGraph, *, trains: bool) -> Mapping[Place, float]:
+    """Bytes of HBM that each part reads and writes, those beside the TensorCore's own work too."""
+    totals: defaultdict[Place, float] = defaultdict(float)
+    for computation, count in graph.reached():
+        if not graph.is_fused(computation.name):
+            for instruction in computation:
+                if moved_bytes := hbm_bytes(graph, computation, instruction):
+                    place = place_of(graph.scope(computation, instruction), trains=trains)
+                    totals[place] += count * moved_bytes
+    return totals
+
+
 def _parts(
-    computed: Iterable[_Computed], uncounted: Iterable[UncountedOperation], estimates: Iterable[Operation]
+    computed: Iterable[_Computed],
+    uncounted: Iterable[UncountedOperation],
+    estimates: Iterable[Operation],
+    traffic: Mapping[Place, float],
 ) -> tuple[PartTotal, ...]:
     flops: defaultdict[Place, float] = defaultdict(float)
     cycles: defaultdict[Place, float] = defaultdict(float)
@@ -357,9 +375,14 @@ def _parts(
         flops[operation.place] = nan
     for operation in estimates:
         cycles[operation.place] += operation.estimated_cycles
-    places = dict.fromkeys([*flops, *cycles])
     return tuple(
-        PartTotal(place=place, flops=flops.get(place, 0.0), estimated_cycles=cycles.get(place, nan)) for place in places
+        PartTotal(
+            place=place,
+            flops=flops.get(place, 0.0),
+            hbm_bytes=traffic.get(place, 0.0),
+            estimated_cycles=cycles.get(place, nan),
+        )
+        for place in dict.fromkeys([*flops, *cycles, *traffic])
     )
 
 
