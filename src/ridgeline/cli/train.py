@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -43,6 +44,9 @@ def train(
     ] = False,
     given: Annotated[
         _Text, typer.Option(metavar="NAME=VALUE,...", help="For --laws, in place of the job's own: mfu=0.45, stage=1.")
+    ] = None,
+    why: Annotated[
+        _Text, typer.Option(metavar="AXIS=N,...", help="Why not tp=8? That choice beside the best, cause by cause.")
     ] = None,
     plot: Annotated[
         _Text, typer.Option(metavar="FILE", help="Draw memory against step time by remat policy: .html, .svg or .png.")
@@ -87,24 +91,31 @@ def train(
         raise _alone("the search takes no quantities", "--given", given, companion="--laws")
     if force and save is None and plot is None:
         raise _alone("nothing to replace", "--force", "--force without --save", companion="--save FILE")
-    if plot is not None and laws:
-        raise _alone("the laws draw nothing", "--plot", plot, companion="a search, without --laws,")
+    for flag, value in (("--plot", plot), ("--why", why)):
+        if value is not None and laws:
+            raise _alone("the laws compare no plans", flag, value, companion="a search, without --laws,")
     question = read_job(job, settings(flags, written=lambda name: f"--{name.replace('_', '-')}"))
     if save is not None:
         write_job(question, save, force=force)
     if laws:
         answer_by_laws(question, given, explain=explain, json=json)
         return
-    _answer_by_search(question, plot, force=force, explain=explain, json=json)
+    _answer_by_search(question, why, plot, force=force, explain=explain, json=json)
 
 
-def _answer_by_search(question: Job, plot: str | None, *, force: bool, explain: bool, json: bool) -> None:
+def _answer_by_search(
+    question: Job, why: str | None, plot: str | None, *, force: bool, explain: bool, json: bool
+) -> None:
     """Prints the best plan and draws its remat policies, or prints as JSON why there is none."""
     from ridgeline.cli.output import print_json, print_report
+    from ridgeline.cli.plot_file import write_plot
     from ridgeline.cli.progress import progress_line
     from ridgeline.report.derivations import explained
+    from ridgeline.report.remat import remat_chart
     from ridgeline.report.train import no_plan_json, train_json, train_report
+    from ridgeline.report.why import why_json, why_pieces
     from ridgeline.search.train import train as plan_training
+    from ridgeline.search.why import why_not
 
     try:
         with progress_line() as progress:
@@ -113,16 +124,17 @@ def _answer_by_search(question: Job, plot: str | None, *, force: bool, explain: 
         if json:
             print_json(no_plan_json(error))
         raise
+    best = answer.best
+    because = None if why is None else why_not(question, best, why, global_batch=answer.global_batch)
     if plot is not None:
-        from ridgeline.cli.plot_file import write_plot
-        from ridgeline.report.remat import remat_chart
-
         write_plot([remat_chart(answer)], plot, force=force)
     if json:
-        print_json(train_json(answer))
-    else:
-        report = train_report(answer)
-        print_report(explained(report, answer.derivations) if explain else report)
+        print_json(train_json(answer) | ({} if because is None else {"why": why_json(because)}))
+        return
+    report = train_report(answer)
+    if because is not None:
+        report = replace(report, pieces=(*report.pieces, *why_pieces(because, best)))
+    print_report(explained(report, answer.derivations) if explain else report)
 
 
 def _alone(what: str, flag: str, value: str, *, companion: str) -> InputError:
