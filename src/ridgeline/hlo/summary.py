@@ -152,6 +152,7 @@ class HloSummary:
         host_transfers: To and from the host.
         flops_by_dtype: Of matmuls and of kernels with a rule, by the dtype of the operands.
         uncounted: What is not in those.
+        kernels: Names of the kernels that run, each once.
         parts: By part and phase, in the order of the text.
         heaviest: Operations by estimated cycles, most first.
         estimated_cycles: Sum over the operations that have an estimate; NaN where none has.
@@ -170,6 +171,7 @@ class HloSummary:
     host_transfers: tuple[HostTransfer, ...]
     flops_by_dtype: Mapping[str, float]
     uncounted: tuple[UncountedOperation, ...]
+    kernels: tuple[str, ...]
     parts: tuple[PartTotal, ...]
     heaviest: tuple[Operation, ...]
     estimated_cycles: float
@@ -219,6 +221,7 @@ def summarise(
         host_transfers=host_transfers(graph),
         flops_by_dtype=_by_dtype(computed),
         uncounted=uncounted,
+        kernels=tuple(dict.fromkeys(kernel_name(each) for _, each, _ in _custom_calls(graph))),
         parts=_parts(computed, uncounted, estimates, _traffic(graph, trains=trains)),
         heaviest=tuple(sorted(estimates, key=_by_cycles)[:MOST_OPERATIONS]),
         estimated_cycles=sum(operation.estimated_cycles for operation in estimates) if estimates else nan,

@@ -14,6 +14,7 @@ from ridgeline.compiler.installed import own_compiler
 from ridgeline.hlo.summary import summarise
 from ridgeline.hlo.text import parse_hlo
 from ridgeline.search.estimate import verdict
+from ridgeline.study.beside_equation import beside_equation
 from ridgeline.study.chosen_job import chosen_job
 from ridgeline.study.compiled_program import readable_program, who_is_asked
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ridgeline.hlo.summary import HloSummary, PlacedCollective
     from ridgeline.job.job import Job
     from ridgeline.search.answer import PlanEstimate, Verdict
+    from ridgeline.study.beside_equation import BesideEquation
     from ridgeline.study.compiled_program import ProgramName, ReadableProgram
 
 
@@ -42,6 +44,7 @@ class CompileAnswer:
         is_stand_in: The slice's own compiler is not installed, and the CPU's stands in for it.
         compilation: What it says of the program's memory, or why there is no place for it.
         summary: What the compiled text says; None where nothing was compiled.
+        beside: Both accounts of the step, row by row.
     """
 
     job: Job
@@ -52,6 +55,7 @@ class CompileAnswer:
     is_stand_in: bool
     compilation: Compilation
     summary: HloSummary | None
+    beside: BesideEquation
 
     @property
     def peak_bytes(self) -> float:
@@ -70,9 +74,8 @@ class CompileAnswer:
 
     @property
     def predicted_flops(self) -> float:
-        """Matmul FLOPs of one device in one step by the equation, recomputation included."""
-        amounts = self.estimate.step.parts.work.amounts
-        return sum(float(amount) for resource, amount in amounts.items() if resource.startswith("flops."))
+        """Matmul FLOPs that one device executes in one step by the equation, recomputed and masked-out ones too."""
+        return self.beside.predicted_flops
 
 
 def compile_job(
@@ -106,7 +109,7 @@ def compile_job(
     readable = readable_program(chosen, asked)
     compilation = compile_program(readable.compilable, limits=limits, progress=progress)
     progress("reading the compiled program")
-    summary = _summary(readable, compilation)
+    summary, memory = _summary(readable, compilation), compilation.outcome.memory
     return CompileAnswer(
         job=chosen,
         estimate=estimate,
@@ -116,6 +119,7 @@ def compile_job(
         is_stand_in=compiler is None and asked.compiler != own_compiler(job.hardware),
         compilation=compilation,
         summary=summary,
+        beside=beside_equation(chosen, estimate, summary, host_bytes=None if memory is None else memory.host_bytes),
     )
 
 
