@@ -33,8 +33,9 @@ from ridgeline.job.origin import Setting  # noqa: E402 - as jax
 from ridgeline.job.reading import read_job  # noqa: E402 - as jax
 from ridgeline.program.decoder import Decoder  # noqa: E402 - as jax
 from ridgeline.program.mesh import cpu_mesh  # noqa: E402 - as jax
+from ridgeline.program.optimizer import AdamW  # noqa: E402 - as jax
 from ridgeline.program.request import TrainingProgram, training_program  # noqa: E402 - as jax
-from ridgeline.program.training import AdamW, abstract_state, initial_state, loss_and_gradients, training_step  # noqa: E402 - as jax
+from ridgeline.program.training import abstract_state, initial_state, loss_and_gradients, training_step  # noqa: E402 - as jax
 
 
 def program_of(question: dict[str, Any]) -> TrainingProgram:
@@ -66,8 +67,10 @@ def measured(question: dict[str, Any]) -> dict[str, Any]:
     """Loss and gradients of the first batch, and the losses of some steps."""
     program = program_of(question)
     mesh = cpu_mesh(program.layout)
-    state = jax.device_put(
-        first_state(question), jax.tree.map(lambda shape: shape.sharding, abstract_state(program, mesh))
+    state = jax.tree.map(
+        lambda array, shape: jax.device_put(np.asarray(array, shape.dtype), shape.sharding),
+        first_state(question),
+        abstract_state(program, mesh),
     )
     shape = program.global_batch, program.seq_len + 1
     tokens = np.random.default_rng(0).integers(0, question["model"]["vocab_size"], shape).astype(np.int32)
@@ -88,11 +91,11 @@ def measured(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Answers every question; the first of each group is what the others are compared with."""
+def answers(questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The answer to every question; the first of each group is what the others are compared with."""
     references: dict[str, dict[str, Any]] = {}
-    answers = []
-    for question in json.load(sys.stdin):
+    found = []
+    for question in questions:
         answer = measured(question)
         gradients = answer.pop("gradients")
         reference = references.setdefault(question["group"], gradients)
@@ -101,9 +104,9 @@ def main() -> None:
             for name, whole in reference.items()
         )
         answer["least_gradient"] = min(float(np.abs(gradient).max()) for gradient in gradients.values())
-        answers.append(answer)
-    json.dump(answers, sys.stdout)
+        found.append(answer)
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    json.dump(answers(json.load(sys.stdin)), sys.stdout)

@@ -70,7 +70,6 @@ def test_a_dimension_that_the_mesh_does_not_divide_is_named_with_its_tensor() ->
         ("deepseek3.2-671b", {}, "sparse attention", "2048 keys of a query"),
         ("gemma4-e4b", {}, "per-layer inputs", 256),
         ("llama3.1-8b", {"plan__quantization": "int8"}, "quantization", "int8"),
-        ("llama3.1-8b", {"plan__optimizer": {"state": "host"}}, "optimizer state on the host", "yes"),
         ("llama3.1-8b", {"plan__vocab_tiling": 4}, "vocabulary tiling", 4),
         ("llama3.1-8b", {"plan__mesh": "fsdp=4,pp=4"}, "pp axis", "pp=4"),
     ],

@@ -7,17 +7,16 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError
-from ridgeline.model.operations import weights_of
 from ridgeline.model.spec import AttentionSpec, LayerSpec, MlaSpec, MlpSpec, MoeSpec
 from ridgeline.model.tree import model_tree
 from ridgeline.program.layout import PROGRAM_AXES, Layout
-from ridgeline.program.scans import layer_scans
+from ridgeline.program.scans import declared_weights, layer_scans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ridgeline.job.job import AttentionKernel, Dtypes, ExpertKernel, Job, Optimizer, Remat
-    from ridgeline.model.operations import Block, ModelTree, Tensor
+    from ridgeline.model.operations import ModelTree, Tensor
     from ridgeline.model.spec import ModelSpec
     from ridgeline.program.scans import LayerScan
 
@@ -57,18 +56,7 @@ class TrainingProgram:
     @property
     def weights(self) -> Mapping[str, tuple[Tensor, int]]:
         """Every weight by its name, with how many layers stack theirs (0: outside the layers)."""
-        found = {tensor.name: (tensor, 0) for tensor in _tensors(self.tree.embedding)}
-        for scan in self.scans:
-            for position in scan.positions:
-                for tensor in _tensors(*position.layer.blocks):
-                    found[position.weight_name(tensor)] = tensor, scan.count
-        for tensor in _tensors(self.tree.head):
-            found.setdefault(tensor.name, (tensor, 0))  # a tied table is declared where it is looked up
-        return found
-
-
-def _tensors(*blocks: Block) -> Iterator[Tensor]:
-    return (tensor for block in blocks for operation in block.operations for tensor in weights_of(operation))
+        return declared_weights(self.tree, self.scans)
 
 
 def training_program(job: Job) -> TrainingProgram:
@@ -82,7 +70,7 @@ def training_program(job: Job) -> TrainingProgram:
     if batch is None or remat is None:
         raise _missing("the batch" if batch is None else "the remat policy")
     check_model(job.model)
-    _refuse_the_first(_unknown_plan_parts(job), expected=f"a plan without; of the axes {', '.join(PROGRAM_AXES)}")
+    refuse_the_first(_unknown_plan_parts(job), expected=f"a plan without; of the axes {', '.join(PROGRAM_AXES)}")
     tree = model_tree(job.model)
     program = TrainingProgram(
         tree=tree,
@@ -110,10 +98,11 @@ def check_model(model: ModelSpec) -> None:
     Raises:
         InputError: It names the part.
     """
-    _refuse_the_first(_unknown_model_parts(model), expected="a decoder whose layers have causal attention and an MLP")
+    refuse_the_first(_unknown_model_parts(model), expected="a decoder whose layers have causal attention and an MLP")
 
 
-def _refuse_the_first(unknown: Iterator[tuple[str, object]], *, expected: str) -> None:
+def refuse_the_first(unknown: Iterator[tuple[str, object]], *, expected: str) -> None:
+    """Refuses a job of which our program lacks something: (what, which value)."""
     for what, value in unknown:
         raise InputError(
             f"our program has no {what} yet",
@@ -205,7 +194,6 @@ def _unknown_plan_parts(job: Job) -> Iterator[tuple[str, object]]:
             yield f"{axis} axis", f"{axis}={degree}"
     for name, value in (
         ("quantization", plan.quantization.kind if plan.quantization else ""),
-        ("optimizer state on the host", plan.optimizer.state == "host"),
         ("vocabulary tiling", plan.vocab_tiling if plan.vocab_tiling > 1 else ""),
     ):
         if value:

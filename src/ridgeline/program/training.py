@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from math import prod, sqrt
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from ridgeline.model.operations import ExpertMatmul, Lookup, Matmul
 from ridgeline.program.decoder import Decoder
 from ridgeline.program.dtypes import jax_dtype
+from ridgeline.program.optimizer import MOMENTS, AdamW, on_host, updated, updated_from_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,33 +19,25 @@ if TYPE_CHECKING:
 
     from ridgeline.job.job import Dtype
     from ridgeline.model.operations import Tensor
+    from ridgeline.program.forward import ForwardProgram
+    from ridgeline.program.optimizer import State
     from ridgeline.program.request import TrainingProgram
-
-    State: TypeAlias = Mapping[str, Any]
-    """`weights`, `mu` and `nu` by name of the weight, and the number of `steps` taken."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdamW:
-    """Decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101), at a constant rate."""
-
-    learning_rate: float = 1e-3
-    beta_1: float = 0.9
-    beta_2: float = 0.95
-    epsilon: float = 1e-8
-    weight_decay: float = 0.1
 
 
 def training_step(program: TrainingProgram, mesh: Mesh, *, optimizer: AdamW | None = None) -> Callable[..., Any]:
     """The jitted step `(state, tokens) -> (state, loss)`; the state's memory is used again."""
     import jax
 
-    rule, decoder = optimizer or AdamW(), Decoder(program=program, mesh=mesh)
+    decoder = Decoder(program=program, mesh=mesh)
+    rule = replace(optimizer or AdamW(), mu_dtype=program.optimizer.mu_dtype)
+    rounds = {name: count for name, (_, count) in program.weights.items()}
 
     def step(state: State, tokens: Array) -> tuple[State, Array]:
         loss, gradients = loss_and_gradients(decoder, state["weights"], tokens)
         with jax.named_scope("optimizer"):
-            return _updated(state, gradients, rule), loss
+            if program.optimizer.state == "host":
+                return updated_from_host(state, gradients, rule, rounds=rounds), loss
+            return updated(state, gradients, rule), loss
 
     shardings = jax.tree.map(lambda shape: shape.sharding, abstract_state(program, mesh))
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
@@ -81,23 +74,6 @@ def loss_and_gradients(decoder: Decoder, weights: Mapping[str, Array], tokens: A
     return jax.tree.map(lambda value: value / count, total)
 
 
-def _updated(state: State, gradients: Mapping[str, Array], rule: AdamW) -> State:
-    """AdamW on every weight; arithmetic in f32, moments stored as they came."""
-    import jax.numpy as jnp
-
-    steps = state["steps"] + 1
-    found: dict[str, dict[str, Array]] = {"weights": {}, "mu": {}, "nu": {}}
-    for name, weight in state["weights"].items():
-        wide, gradient = weight.astype(jnp.float32), gradients[name].astype(jnp.float32)
-        mu = rule.beta_1 * state["mu"][name].astype(jnp.float32) + (1 - rule.beta_1) * gradient
-        nu = rule.beta_2 * state["nu"][name].astype(jnp.float32) + (1 - rule.beta_2) * gradient * gradient
-        direction = mu / (1 - rule.beta_1**steps) / (jnp.sqrt(nu / (1 - rule.beta_2**steps)) + rule.epsilon)
-        wide = wide - rule.learning_rate * (direction + rule.weight_decay * wide)
-        found["weights"][name] = wide.astype(weight.dtype)
-        found["mu"][name], found["nu"][name] = mu.astype(state["mu"][name].dtype), nu.astype(state["nu"][name].dtype)
-    return {**found, "steps": steps}
-
-
 def abstract_state(program: TrainingProgram, mesh: Mesh) -> State:
     """The shapes, dtypes and layouts of weights and optimizer state."""
     import jax
@@ -108,10 +84,15 @@ def abstract_state(program: TrainingProgram, mesh: Mesh) -> State:
         "mu": program.optimizer.mu_dtype,
         "nu": program.optimizer.nu_dtype,
     }
+
+    def placed(part: str, tensor: Tensor, count: int) -> NamedSharding:
+        sharding = weight_sharding(program, mesh, tensor, count)
+        return on_host(sharding) if part in MOMENTS and program.optimizer.state == "host" else sharding
+
     state: dict[str, Any] = {
         part: {
             name: jax.ShapeDtypeStruct(
-                stacked_shape(tensor, count), jax_dtype(dtype), sharding=weight_sharding(program, mesh, tensor, count)
+                stacked_shape(tensor, count), jax_dtype(dtype), sharding=placed(part, tensor, count)
             )
             for name, (tensor, count) in program.weights.items()
         }
@@ -182,7 +163,7 @@ def stacked_shape(tensor: Tensor, count: int) -> tuple[int, ...]:
     return (count, *tensor.shape) if count else tensor.shape
 
 
-def weight_sharding(program: TrainingProgram, mesh: Mesh, tensor: Tensor, count: int) -> NamedSharding:
+def weight_sharding(program: ForwardProgram, mesh: Mesh, tensor: Tensor, count: int) -> NamedSharding:
     """How a stacked weight lies on the devices."""
     axes = program.layout.stored(tensor)
     return _sharding(mesh, *((), *axes) if count else axes)
