@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.compiler import maxtext_child
-from ridgeline.compiler.cache import source_digest
 from ridgeline.compiler.compilable import Command, Found
 from ridgeline.compiler.outcome import Outcome, out_of_memory, read_outcome
 from ridgeline.compiler.process import failed, tpu_environment
@@ -16,7 +17,6 @@ from ridgeline.export.maxtext import config_arguments, maxtext_config, topology_
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from ridgeline.compiler.compilable import Ended
     from ridgeline.compiler.maxtext_environment import MaxTextEnvironment
@@ -49,7 +49,8 @@ class MaxTextProgram:
             InputError: MaxText has no word for a part of the job, or no name for its slice.
         """
         versions, own = sorted(self.environment.versions.items()), sorted(_own_variables().items())
-        return "\n".join((repr(self.arguments), repr(versions), repr(own), source_digest()))
+        child = sha256(Path(maxtext_child.__file__).read_bytes()).hexdigest()
+        return "\n".join((repr(self.arguments), repr(versions), repr(own), child))
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -105,7 +105,11 @@ def _chips(shape: str) -> int:
 def config_yaml(config: MaxTextConfig) -> str:
     """The configuration as a file: what it leaves out is MaxText's `base.yml`, and what is said on the command line."""
     said = config.overriding
-    lines = (f"{key}: {_in_yaml(value)}" for key, value in config.settings.items() if key not in said)
+    lines = (
+        f'{key}: "{value}"' if isinstance(value, str) else f"{key}: {value_text(value)}"
+        for key, value in config.settings.items()
+        if key not in said
+    )
     return "\n".join((f"# For MaxText {config.version}.", "base_config: base.yml", *lines)) + "\n"
 
 
@@ -114,14 +118,15 @@ def config_arguments(config: MaxTextConfig) -> tuple[str, ...]:
     return _arguments(config.settings)
 
 
-def train_command(config: MaxTextConfig, *, steps: int, file: str | None = None) -> str:
-    """The command that starts a run on every host of the slice, to be given to a shell.
+def train_words(config: MaxTextConfig, *, steps: int, file: str | None = None) -> tuple[str, ...]:
+    """The words of the command that starts a run on every host of the slice, quoted for a shell.
 
     Args:
         config: What is run.
         steps: Optimizer steps.
         file: Where the configuration was written; None for all of it on the command line.
     """
+    flags = " ".join(flag.written for flag in config.flags)
     rest = config.settings if file is None else config.overriding
     words = (
         *("python3", "-m", TRAIN_MODULE),
@@ -129,20 +134,13 @@ def train_command(config: MaxTextConfig, *, steps: int, file: str | None = None)
         *_arguments({**_PLACEHOLDERS, "steps": steps}),
         *_arguments(rest),
     )
-    flags = " ".join(flag.written for flag in config.flags)
-    before = f"LIBTPU_INIT_ARGS={quote(flags)} " if flags else ""
-    return before + " ".join(quote(word) for word in words)
+    return (*((f"LIBTPU_INIT_ARGS={quote(flags)}",) if flags else ()), *map(quote, words))
 
 
 def _arguments(settings: Mapping[str, Value]) -> tuple[str, ...]:
-    return tuple(f"{key}={_in_yaml(value, quoted=False)}" for key, value in settings.items())
+    return tuple(f"{key}={value_text(value)}" for key, value in settings.items())
 
 
-def _in_yaml(value: Value, *, quoted: bool = True) -> str:
-    match value:
-        case bool():
-            return str(value).lower()
-        case str():
-            return f'"{value}"' if quoted else value
-        case _:
-            return str(value)
+def value_text(value: Value) -> str:
+    """A value as MaxText reads it: `true`, `0.5`, `full`."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
