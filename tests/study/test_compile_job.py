@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 pytest.importorskip("jax")
 
+SCORES = "layer/attention/scores"
+"""XLA for CPUs drops the scopes of batched matmuls."""
+
 
 @pytest.fixture(autouse=True, scope="module")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -41,8 +44,10 @@ def test_the_compiled_program_does_the_flops_of_the_equation(answer: CompileAnsw
     assert answer.summary is not None
     # Plain attention computes every score, also those that the causal mask then hides; so does the equation here.
     assert answer.summary.flops == pytest.approx(answer.predicted_flops, rel=1e-9)
-    for row in answer.beside.parts:
-        assert row.flops == pytest.approx(row.predicted_flops or 0.0, rel=1e-9), row.place
+    of_weights = [row for row in answer.beside.parts if row.predicted_flops and row.place.part != SCORES]
+    assert {row.place.phase for row in of_weights} == {"forward", "recompute", "backward"}
+    for row in of_weights:
+        assert row.flops == pytest.approx(row.predicted_flops, rel=1e-9), row.place
 
 
 def test_parts_of_the_compiled_program_are_those_of_the_model(answer: CompileAnswer) -> None:

@@ -12,7 +12,7 @@ from math import isnan
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ridgeline.job.job import DCN_AXES
-from ridgeline.study.collective_row import agree
+from ridgeline.study.collective_row import AGREE, agree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -34,6 +34,9 @@ _ACROSS: Final = {*DCN_AXES, "dcn"}
 
 _SMALL: Final = 1e-3
 """Of everything that moves: what no estimate of time would notice."""
+
+_MOST_SUMMANDS: Final = 6
+"""Query, key and value in f32 for one gradient in bf16."""
 
 _CHAIN: Final = (0.4, 1.1)
 """Bytes of a chain of permutes over those of the collective that it stands for: (N − 1)/N, or half that both ways."""
@@ -83,15 +86,15 @@ def _merged_in_a_block(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int
     del step
     same = _grouped(still, lambda row: (row.kind, frozenset(row.axes), row.half, _block(row.part)))
     for members in same:
-        if _sums_agree(members.values()):
-            yield members, "merged within the block; together they agree"
+        if (width := _width(members.values())) is not None:
+            yield members, f"merged within the block; together they agree{width}"
 
 
 def _merged_in_a_pass(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
     del step
     for members in _grouped(still, lambda row: (row.kind, frozenset(row.axes), row.half)):
-        if _sums_agree(members.values()):
-            yield members, "merged, or recorded under another part; together they agree"
+        if (width := _width(members.values())) is not None:
+            yield members, f"merged, or recorded under another part; together they agree{width}"
 
 
 def _summed_whole(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
@@ -102,10 +105,24 @@ def _summed_whole(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], st
         sums = {number: row for number, row in still.items() if row.kind in _SUMS}
         for members in _grouped(sums, lambda row, scope=scope: (frozenset(row.axes), row.half, scope(row.part))):
             kinds = {row.kind for row in members.values()}
-            if kinds == _SUMS and _sums_agree(members.values()):
+            if kinds == _SUMS and (width := _width(members.values())) is not None:
                 for number in members:
                     del still[number]
-                yield members, reason
+                yield members, f"{reason}{width}"
+
+
+def _summed_one_by_one(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    """The gradients of query, key and value, or of gate and up, each summed before they are added."""
+    del step
+    sums = {number: row for number, row in still.items() if row.kind in _SUMS and row.half == "backward"}
+    for scope in _SCOPES[1:3]:
+        for members in _grouped(sums, lambda row, scope=scope: (frozenset(row.axes), scope(row.part))):
+            predicted_bytes = sum(row.predicted_bytes or 0.0 for row in members.values())
+            compiled_bytes = sum(row.total_bytes for row in members.values())
+            if predicted_bytes < compiled_bytes <= _MOST_SUMMANDS * predicted_bytes * (1 + AGREE):
+                for number in members:
+                    del sums[number]
+                yield members, "gradients of several matmuls, each summed before they are added"
 
 
 def _summed_over_several_axes(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
@@ -118,10 +135,12 @@ def _summed_over_several_axes(still: _Open, step: _Step) -> Iterator[tuple[Itera
             axes = {axis for row in wide.values() for axis in row.axes}
             narrow = {n: row for n, row in members.items() if n not in wide and axes and set(row.axes) <= axes}
             scattered = [row for row in narrow.values() if row.kind == "reduce_scatter"]
-            if scattered and _sums_agree([*wide.values(), *scattered]):
+            width = _width([*wide.values(), *scattered]) if scattered else None
+            if width is not None:
                 for number in (*wide, *narrow):
                     sums.pop(number, None)
-                yield (*wide, *narrow), f"one sum over {' and '.join(sorted(axes))} instead of one after the other"
+                over = " and ".join(sorted(axes))
+                yield (*wide, *narrow), f"one sum over {over} instead of one after the other{width}"
 
 
 def _permuted(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
@@ -164,8 +183,8 @@ def _ends_a_sum_over_slices(still: _Open, step: _Step) -> Iterator[tuple[Iterabl
 def _in_another_pass(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
     del step
     for members in _grouped(still, lambda row: (row.kind, frozenset(row.axes))):
-        if _sums_agree(members.values()):
-            yield members, "recorded in another pass or part; together they agree"
+        if (width := _width(members.values())) is not None:
+            yield members, f"recorded in another pass or part; together they agree{width}"
 
 
 def _gathered_once(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
@@ -195,9 +214,9 @@ def _outside_the_layers(still: _Open, step: _Step) -> Iterator[tuple[Iterable[in
 
 def _small(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
     for number, row in still.items():
-        if row.predicted_bytes is None and row.total_bytes <= _SMALL * step.moved_bytes:
+        if max(row.total_bytes, row.predicted_bytes or 0.0) <= _SMALL * step.moved_bytes:
             what = "a scale's gradient" if "norm" in row.part else "the loss" if row.part == "head/loss" else ""
-            share = "less than 0.1% of all bytes, not in the equation"
+            share = "less than 0.1% of all bytes"
             yield (number,), f"{what}: {share}" if what else share
 
 
@@ -206,8 +225,8 @@ def _between_slices(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], 
     del step
     across = {number: row for number, row in still.items() if set(row.axes) <= _ACROSS}
     for members in _grouped(across, lambda row: frozenset(row.axes)):
-        if _sums_agree(members.values()):
-            yield members, "between slices, in other pieces; together they agree"
+        if (width := _width(members.values())) is not None:
+            yield members, f"between slices, in other pieces; together they agree{width}"
 
 
 def _grouped(rows: _Open, key: Callable[[CollectiveRow], Hashable]) -> list[_Open]:
@@ -218,16 +237,28 @@ def _grouped(rows: _Open, key: Callable[[CollectiveRow], Hashable]) -> list[_Ope
     return [members for members in groups.values() if len(members) > 1]
 
 
-def _sums_agree(rows: Iterable[CollectiveRow]) -> bool:
-    """Whether both witnesses move the same over several rows, each of which only one side may have."""
+def _width(rows: Iterable[CollectiveRow]) -> str | None:
+    """Whether both witnesses move the same over several rows, each of which only one side may have.
+
+    Returns:
+        What is to be said of the width of elements: "" where they are as wide; None where the sums differ.
+    """
     members = list(rows)
     predicted_bytes = sum(row.predicted_bytes or 0.0 for row in members)
-    return agree(sum(row.total_bytes for row in members), predicted_bytes)
+    compiled_bytes = sum(row.total_bytes for row in members)
+    if agree(compiled_bytes, predicted_bytes):
+        return ""
+    return ", in f32" if agree(compiled_bytes, 2 * predicted_bytes) else None
 
 
 def _itself(part: str) -> str:
     """The part, nothing wider."""
     return part
+
+
+def _section(part: str) -> str:
+    """`layer`, `embedding` or `head`."""
+    return part.partition("/")[0]
 
 
 def _anywhere(part: str) -> str:
@@ -242,7 +273,7 @@ def _block(part: str) -> str:
     return section if section in _OUTSIDE or not rest else f"{section}/{rest.partition('/')[0]}"
 
 
-_SCOPES: Final = (_itself, _block, _anywhere)
+_SCOPES: Final = (_itself, _block, _section, _anywhere)
 """How far around a row its counterpart is looked for, narrowest first."""
 
 _RULES: Final[tuple[_Rule, ...]] = (
@@ -251,6 +282,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
     _merged_in_a_pass,
     _summed_whole,
     _summed_over_several_axes,
+    _summed_one_by_one,
     _permuted,
     _once_a_micro_step,
     _twice_as_wide,
