@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf, isnan
 from typing import TYPE_CHECKING
 
+from ridgeline.report.beside_equation import collective_pieces, parts_table
 from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report, Table
 from ridgeline.report.jsonable import jsonable
 from ridgeline.units import (
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ridgeline.hlo.summary import HloSummary, Operation, PartTotal, PlacedCollective
     from ridgeline.report.blocks import Piece, Tone
     from ridgeline.report.jsonable import Json
+    from ridgeline.study.beside_equation import BesideEquation
 
 _ABSENT = Cell(text="–", tone="dim")
 _MOST_ROWS = 12
@@ -40,7 +42,7 @@ def compile_report(summary: HloSummary) -> Report:
     return Report(
         headline=f"{summary.name} · {format_things(summary.num_devices, 'device')}"
         f" · {format_things(summary.num_instructions, 'instruction')}",
-        pieces=tuple(_pieces(summary)),
+        pieces=tuple(compile_pieces(summary)),
     )
 
 
@@ -131,6 +133,7 @@ def _host_transfer_json(found: HostTransfer) -> dict[str, Json]:
 def _part_json(part: PartTotal) -> dict[str, Json]:
     return _place_json(part.place) | {
         "flops": jsonable(part.flops),
+        "hbm_bytes": jsonable(part.hbm_bytes),
         "estimated_cycles": jsonable(part.estimated_cycles),
     }
 
@@ -148,15 +151,20 @@ def _place_json(place: Place) -> dict[str, Json]:
     return {"part": place.part or None, "phase": place.phase or None}
 
 
-def _pieces(summary: HloSummary) -> Iterator[Piece]:
+def compile_pieces(summary: HloSummary, beside: BesideEquation | None = None) -> Iterator[Piece]:
+    """The pieces of the screen; beside the equation's account of the same step, if there is one."""
     if unknowns := tuple(Cell(text=line, tone="warn") for line in _unknowns(summary)):
         yield Paragraphs(lines=unknowns, title="not known")
     yield _totals(summary)
-    if summary.collectives:
+    if beside is not None:
+        yield from collective_pieces(beside.collectives)
+    elif summary.collectives:
         yield _collectives(summary.collectives)
     if summary.host_transfers:
         yield _host_transfers(summary.host_transfers)
-    if summary.parts:
+    if beside is not None:
+        yield parts_table(beside)
+    elif summary.parts:
         yield _parts(summary.parts)
     if summary.heaviest:
         yield _heaviest(summary.heaviest)
@@ -265,6 +273,7 @@ def _parts(parts: Sequence[PartTotal]) -> Table:
             Cell(text=part.place.phase or "–"),
             _cell(part.flops, format_flops(part.flops)),
             _share(part.flops, flops),
+            _cell(part.hbm_bytes, format_decimal_bytes(part.hbm_bytes)),
             _ABSENT if isnan(part.estimated_cycles) else _number(part.estimated_cycles),
             _share(part.estimated_cycles, cycles),
         )
@@ -272,9 +281,9 @@ def _parts(parts: Sequence[PartTotal]) -> Table:
     )
     return Table(
         title="parts",
-        columns=("part", "phase", "FLOPs", "", "cycles", ""),
+        columns=("part", "phase", "FLOPs", "", "HBM", "cycles", ""),
         rows=rows,
-        right=frozenset({2, 3, 4, 5}),
+        right=frozenset({2, 3, 4, 5, 6}),
         note=_rest(len(parts)),
     )
 
