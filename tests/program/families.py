@@ -10,19 +10,21 @@ _GQA = {"num_heads": 8, "num_kv_heads": 4, "head_dim": 8}
 FAMILIES: dict[str, dict[str, Any]] = {
     "local-global (Gemma 3)": _SIZES
     | {
-        "num_layers": 8,
-        "pattern": ["local", "local", "global"],
+        "num_layers": 5,
+        "pattern": ["local", "global"],
         "attention": {**_GQA, "qk_norm": "head"},
         "layer": {"local": {"attention": {"span": {"kind": "sliding", "window": 5}}}},
         "mlp": {"mlp_dim": 64},
         "post_norm": True,
         "tied_embeddings": True,
     },
-    "chunked, sinks and gates": _SIZES
+    "chunked, sinks and gates, norms after blocks only": _SIZES
     | {
-        "num_layers": 4,
+        "num_layers": 2,
+        "pre_norms": 0,
+        "post_norm": True,
         "pattern": ["chunked", "global"],
-        "attention": {**_GQA, "sinks": True, "output_gate": True, "query_rank": 8},
+        "attention": {**_GQA, "sinks": True, "output_gate": True, "query_rank": 8, "shared_kv_projection": True},
         "layer": {"chunked": {"attention": {"span": {"kind": "chunked", "window": 6}}}},
         "mlp": {"mlp_dim": 64, "fused": True},
     },
@@ -55,19 +57,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
     | {
         "num_layers": 2,
         "parallel": True,
-        "attention": {**_GQA, "qk_norm": "full", "v_head_dim": 12},
+        "attention": {**_GQA, "qk_norm": "full", "v_head_dim": 12, "head_gate": True},
         "mlp": {"mlp_dim": 64},
         "embedding_norm": {"bias": True},
         "embedding_dim": 16,
         "logits_bias": True,
-    },
-    "norms after blocks only (OLMo 2)": _SIZES
-    | {
-        "num_layers": 2,
-        "pre_norms": 0,
-        "post_norm": True,
-        "attention": {**_GQA, "shared_kv_projection": True, "head_gate": True},
-        "mlp": {"mlp_dim": 64},
     },
 }
 """By what they are."""

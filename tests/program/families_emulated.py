@@ -1,0 +1,71 @@
+"""Run in a process of its own, as `emulated.py`: what our program says of tiny models of every family, as JSON.
+
+    python tests/program/families_emulated.py < questions.json
+
+A question is one of `emulated.py`; with `"reference": true` the answer has the largest distance of the program's logits
+from those of `reference.py`, over the largest logit, with random numbers in every weight.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import chain, cycle, islice
+from typing import TYPE_CHECKING, Any
+
+import emulated
+import jax
+import numpy as np
+import reference
+
+from ridgeline.model.operations import weights_of
+from ridgeline.model.table import changed
+from ridgeline.program.decoder import Decoder
+from ridgeline.program.mesh import cpu_mesh
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ridgeline.program.request import TrainingProgram
+
+
+def reference_error(question: dict[str, Any]) -> float:
+    """The program's logits against those of the reference."""
+    program, random = emulated.program_of(question), np.random.default_rng(2)
+    weights = {
+        name: np.asarray(array) + 0.2 * random.standard_normal(array.shape).astype(np.float32)
+        for name, array in emulated.first_state(question)["weights"].items()
+    }
+    tokens = random.integers(0, question["model"]["vocab_size"], (program.global_batch, program.seq_len))
+    decoder = Decoder(program=program, mesh=cpu_mesh(program.layout))
+    ours = np.asarray(jax.jit(decoder.logits)(weights, tokens))[0]
+    wide = {name: array.astype(np.float64) for name, array in weights.items()}
+    theirs = reference.logits(question["model"], list(layers(question["model"], program, wide)), wide, list(tokens[0]))
+    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+
+
+def layers(
+    model: dict[str, Any], program: TrainingProgram, weights: Mapping[str, Any]
+) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+    """Each layer in order: its name, what it is by the model's own words, and its weights."""
+    kinds = islice(chain(model.get("leading", []), cycle(model.get("pattern", ["layer"]))), model["num_layers"])
+    places = [(position, step) for scan in program.scans for step in range(scan.count) for position in scan.positions]
+    for kind, (position, step) in zip(kinds, places, strict=True):
+        operations = [operation for block in position.layer.blocks for operation in block.operations]
+        tensors = [tensor for operation in operations for tensor in weights_of(operation)]
+        own = {tensor.name: weights[position.weight_name(tensor)][step] for tensor in tensors}
+        yield position.layer.name, changed(model, model.get("layer", {}).get(kind, {})), own
+
+
+def main() -> None:
+    """Answers every question."""
+    questions = json.load(sys.stdin)
+    answers = emulated.answers(questions)
+    for question, answer in zip(questions, answers, strict=True):
+        if question.get("reference"):
+            answer["reference_error"] = reference_error(question)
+    json.dump(answers, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
