@@ -48,6 +48,9 @@ def train(
     why: Annotated[
         _Text, typer.Option(metavar="AXIS=N,...", help="Why not tp=8? That choice beside the best, cause by cause.")
     ] = None,
+    sensitivity: Annotated[
+        bool, typer.Option("--sensitivity", help="Plan anew with more of each field, and rank them.")
+    ] = False,
     plot: Annotated[
         _Text, typer.Option(metavar="FILE", help="Draw memory against step time by remat policy: .html, .svg or .png.")
     ] = None,
@@ -91,14 +94,17 @@ def train(
         raise _alone("the search takes no quantities", "--given", given, companion="--laws")
     if force and save is None and plot is None:
         raise _alone("nothing to replace", "--force", "--force without --save", companion="--save FILE")
-    for flag, value in (("--plot", plot), ("--why", why)):
+    for flag, value in (("--plot", plot), ("--why", why), ("--sensitivity", sensitivity or None)):
         if value is not None and laws:
-            raise _alone("the laws compare no plans", flag, value, companion="a search, without --laws,")
+            raise _alone("the laws compare no plans", flag, str(value), companion="a search, without --laws,")
     question = read_job(job, settings(flags, written=lambda name: f"--{name.replace('_', '-')}"))
     if save is not None:
         write_job(question, save, force=force)
     if laws:
         answer_by_laws(question, given, explain=explain, json=json)
+        return
+    if sensitivity:
+        _rank_fields(question, json=json)
         return
     _answer_by_search(question, why, plot, force=force, explain=explain, json=json)
 
@@ -135,6 +141,26 @@ def _answer_by_search(
     if because is not None:
         report = replace(report, pieces=(*report.pieces, *why_pieces(because, best)))
     print_report(explained(report, answer.derivations) if explain else report)
+
+
+def _rank_fields(question: Job, *, json: bool) -> None:
+    """Prints what the best plan is sensitive to."""
+    from ridgeline.cli.output import print_json, print_report
+    from ridgeline.cli.progress import progress_line
+    from ridgeline.report.sensitivity import sensitivity_json, sensitivity_table
+    from ridgeline.report.train import train_json, train_report
+    from ridgeline.search.sensitivity import sensitivities
+    from ridgeline.search.train import train as plan_training
+
+    with progress_line() as progress:
+        answer = plan_training(question, progress=progress)
+        found = sensitivities(question, answer, progress=progress)
+    if json:
+        print_json(train_json(answer) | {"sensitivity": sensitivity_json(found)})
+        return
+    report = train_report(answer)
+    first, *_ = report.pieces
+    print_report(replace(report, pieces=(first, sensitivity_table(found))))
 
 
 def _alone(what: str, flag: str, value: str, *, companion: str) -> InputError:

@@ -1,0 +1,95 @@
+"""What a step is sensitive to."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ridgeline.cli.app import main
+from ridgeline.hardware.topology import parse_slice
+from ridgeline.job.job import Job, PlanRequest, Remat, Workload
+from ridgeline.model.variations import VARIATIONS
+from ridgeline.model.zoo import load_model
+from ridgeline.report.blocks import Report
+from ridgeline.report.sensitivity import sensitivity_table
+from ridgeline.report.terminal import screen
+from ridgeline.search.sensitivity import Sensitivity, sensitivities
+from ridgeline.search.train import train
+
+PINNED = PlanRequest(mesh={"fsdp": 16}, remat=Remat(policy="full"), gradient_accumulation=1)
+
+
+def job_of(model: str, **plan: object) -> Job:
+    return Job(
+        model_reference=model,
+        model=load_model(model),
+        hardware=parse_slice("v6e:4x4"),
+        workload=Workload(seq_len=4096, global_batch=32),
+        plan=PINNED if not plan else PlanRequest(**plan),
+    )
+
+
+@pytest.fixture(scope="module")
+def dense() -> dict[str, Sensitivity]:
+    job = job_of("llama3.1-8b")
+    return {each.name: each for each in sensitivities(job, train(job))}
+
+
+def test_the_most_telling_field_comes_first(dense: dict[str, Sensitivity]) -> None:
+    sizes = [abs(each.elasticity) for each in dense.values() if not each.reason]
+
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_a_machine_with_more_of_anything_is_never_slower(dense: dict[str, Sensitivity]) -> None:
+    for each in dense.values():
+        if each.kind == "machine":
+            assert -1 <= each.elasticity <= 1e-9
+
+
+def test_a_compute_bound_step_follows_the_matrix_units_and_the_depth(dense: dict[str, Sensitivity]) -> None:
+    """The layers are nearly all of it; most of their time, though not all, is that of the matrix units."""
+    assert dense["num_layers"].elasticity == pytest.approx(1.0, abs=0.1)
+    assert -1 < dense["matrix-unit rate"].elasticity < -0.5
+    assert dense["PCIe bandwidth"].time_ratio == pytest.approx(1.0)
+
+
+def test_a_dense_model_has_no_experts_to_add(dense: dict[str, Sensitivity]) -> None:
+    assert "num_experts" not in dense
+    assert VARIATIONS["num_experts"](load_model("mixtral-8x7b"), 1.25) is not None
+
+
+def test_widths_stay_whole_tiles_and_groups_whole() -> None:
+    model = load_model("llama3.1-8b")
+    wider, headed = (VARIATIONS[name](model, 1.25) for name in ("embed_dim", "num_heads"))
+
+    assert wider is not None
+    assert headed is not None
+    assert wider.embed_dim == 5120
+    mixer = headed.layers[0][0].mixer
+    assert getattr(mixer, "num_heads", 0) % getattr(mixer, "num_kv_heads", 1) == 0
+
+
+def test_what_cannot_be_planned_stands_last_with_its_reason(dense: dict[str, Sensitivity]) -> None:
+    lost = Sensitivity(
+        kind="model",
+        name="num_heads",
+        factor=1.25,
+        time_ratio=float("nan"),
+        elasticity=float("nan"),
+        mesh={},
+        reason="no legal plan",
+    )
+    text = screen(Report(headline="", pieces=(sensitivity_table((*dense.values(), lost)),)))
+
+    assert "no legal plan" in text
+    assert "matrix-unit rate" in text
+
+
+def test_the_command_ranks_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("llama3.1-8b", "--on=v6e:4x4", "--seq-len=4096", "--global-batch=32", "--mesh=fsdp=16", "--remat=full")
+
+    assert main(["train", *words, "--sensitivity", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["sensitivity"]
+    assert {"machine", "workload", "model"} == {each["kind"] for each in found}
