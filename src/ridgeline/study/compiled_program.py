@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import nan
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ridgeline.compiler.installed import check_installed, own_compiler, usable_compiler
@@ -11,14 +12,16 @@ from ridgeline.compiler.maxtext_environment import find_maxtext, need_maxtext
 from ridgeline.compiler.our_program import OurProgram
 from ridgeline.errors import InputError
 from ridgeline.export.maxtext import maxtext_config, topology_name
+from ridgeline.hlo.parts import place_of
 from ridgeline.job.job import Remat
+from ridgeline.model.accounting import operations
 from ridgeline.model.operations import Attention
 from ridgeline.program.request import check_model, training_program
 from ridgeline.program.splash import splash_flops
 from ridgeline.study.maxtext_kernels import maxtext_kernel_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from ridgeline.compiler.compilable import Compilable
     from ridgeline.compiler.installed import CompilerName
@@ -131,7 +134,7 @@ def readable_program(job: Job, asked: Asked) -> ReadableProgram:
     return ReadableProgram(
         compilable=OurProgram(job=job, compiler=asked.compiler),
         mesh=program.layout.axes_of_a_slice,
-        rules=dict(_kernel_rules(program)),
+        rules=_kernel_rules(program),
     )
 
 
@@ -165,20 +168,24 @@ def _other_compiler(compiler: str) -> InputError:
     )
 
 
-def _kernel_rules(program: TrainingProgram) -> Iterator[tuple[str, KernelRule]]:
+def _kernel_rules(program: TrainingProgram) -> Mapping[str, KernelRule]:
     """FLOPs of our program's kernels, which their text does not tell."""
-    for block in (block for layer in program.tree.layers for block in layer.blocks):
-        for operation in block.operations:
-            if isinstance(operation, Attention):
-                for name, kernel_flops in splash_flops(program, operation).items():
-                    yield name, _constant(kernel_flops)
+    found: dict[str, dict[str, float]] = {}
+    for path, operation, _ in operations(program.tree):
+        if isinstance(operation, Attention):
+            for kernel, kernel_flops in splash_flops(program, operation).items():
+                found.setdefault(kernel, {})[path] = kernel_flops
+    return {kernel: _by_part(flops_of_parts) for kernel, flops_of_parts in found.items()}
 
 
-def _constant(kernel_flops: float) -> KernelRule:
-    """A rule for a kernel that does the same in every run."""
+def _by_part(flops_of_parts: Mapping[str, float]) -> KernelRule:
+    """A rule for a kernel that does the same in every run for a part: layers see windows, or whole sequences."""
+    everywhere = set(flops_of_parts.values())
 
     def rule(computation: Computation, instruction: Instruction) -> float:
-        del computation, instruction
-        return kernel_flops
+        del computation
+        if len(everywhere) == 1:
+            return min(everywhere)
+        return flops_of_parts.get(place_of(instruction.op_name, trains=True).part, nan)
 
     return rule
