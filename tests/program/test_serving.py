@@ -1,0 +1,97 @@
+"""Prefill and decoding against the forward pass of training, on one device and on meshes; and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("jax")
+
+SIZES = {"name": "tiny", "embed_dim": 32, "vocab_size": 64, "num_layers": 3}
+GQA = {**SIZES, "attention": {"num_heads": 8, "num_kv_heads": 4, "head_dim": 8}, "mlp": {"mlp_dim": 64}}
+MODELS: dict[str, dict[str, Any]] = {
+    "grouped-query": GQA,
+    "multi-head with learned positions": {
+        **GQA,
+        "attention": {"num_heads": 8, "num_kv_heads": 8, "head_dim": 8, "qkv_bias": True, "rotary": False},
+        "mlp": {"mlp_dim": 64, "gated": False, "bias": True},
+        "norm": {"bias": True},
+        "max_position_embeddings": 16,
+    },
+    "multi-query, tied": {
+        **GQA,
+        "attention": {"num_heads": 8, "num_kv_heads": 1, "head_dim": 8},
+        "tied_embeddings": True,
+    },
+    "local and global": {
+        **GQA,
+        "num_layers": 4,
+        "pattern": ["local", "global"],
+        "layer": {"local": {"attention": {"span": {"kind": "sliding", "window": 6}}}, "global": {}},
+    },
+    "chunked": {
+        **GQA,
+        "attention": {**GQA["attention"], "span": {"kind": "chunked", "window": 6}},
+    },
+}
+MESHES: list[tuple[dict[str, int], dict[str, int]]] = [
+    ({"tp": 2, "dp": 2}, {"tp": 4}),
+    ({"tp": 8}, {"tp": 8}),  # two copies of each of four key-value heads
+    ({"dp": 8}, {"dp": 2, "tp": 4}),
+    ({"cp": 2, "tp": 4}, {"cp": 2, "dp": 2, "tp": 2}),
+]
+TOLERANCE = 1e-5
+"""Of logits in f32, as a fraction of the largest: sums are added up in another order."""
+
+EIGHT_BITS = {"int8": 0.03, "fp8": 0.1}
+"""Of logits beside an 8-bit cache: int8 has steps of 1/254 of a head's largest number, e4m3 of 1/16 of each."""
+
+
+def question(model: str, prefill: dict[str, int], decode: dict[str, int], **more: str) -> dict[str, Any]:
+    return {"model": MODELS[model], "prefill": prefill, "decode": decode, **more}
+
+
+QUESTIONS = {
+    **{f"{model} on one device": question(model, {"tp": 1}, {"tp": 1}) for model in MODELS},
+    **{f"grouped-query on {decode}": question("grouped-query", *meshes) for meshes in MESHES for decode in meshes[1:]},
+    "multi-query on tp=8": question("multi-query, tied", {"tp": 8}, {"tp": 8}),
+    "local and global on tp=8": question("local and global", {"tp": 8}, {"tp": 8}),
+    **{dtype: question("grouped-query", {"tp": 1}, {"tp": 1}, kv_cache=dtype) for dtype in EIGHT_BITS},
+}
+
+
+@pytest.fixture(scope="module")
+def answers() -> dict[str, dict[str, float]]:
+    """All questions, answered by one process with 8 emulated devices."""
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("serving_emulated.py"))],
+        input=json.dumps(list(QUESTIONS.values())),
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return dict(zip(QUESTIONS, json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.parametrize("name", [name for name in QUESTIONS if name not in EIGHT_BITS])
+def test_prefill_and_decoding_give_the_logits_of_the_whole_forward_pass(
+    answers: dict[str, dict[str, float]], name: str
+) -> None:
+    assert answers[name]["prefill"] < TOLERANCE
+    assert answers[name]["decode"] < TOLERANCE
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), EIGHT_BITS.items())
+def test_a_cache_in_8_bits_is_read_back_nearly_as_it_was(
+    answers: dict[str, dict[str, float]], dtype: str, tolerance: float
+) -> None:
+    assert answers[dtype]["prefill"] < TOLERANCE
+    assert TOLERANCE < answers[dtype]["decode"] < tolerance
