@@ -9,6 +9,8 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
+from ridgeline.cost.work import larger, smaller
+
 if TYPE_CHECKING:
     from ridgeline.cost.work import Number
 
@@ -104,6 +106,37 @@ def saved_bytes(*, batch_tokens: Number, L: Number, saved_width: Number, b_a: fl
     83886080000000.0
     """
     return batch_tokens * L * saved_width * b_a
+
+
+def head_bytes(*, logits_bytes: Number, table_bytes: Number) -> Number:
+    """Bytes at the fullest instant of logits and loss: both operands of the backward matmuls, and one gradient.
+
+    Formula: logits_bytes + table_bytes + max(logits_bytes, table_bytes)
+
+    Assumes: logits in the compute dtype; the gradients of logits and table do not live at once.
+
+    Source: buffer assignment of MaxText 0.2.5 programs by XLA (libtpu 0.0.52): Llama 3.1 8B holds its logits twice,
+    Llama 3.1 70B with 8,192 tokens a device logits, gathered table and its gradient.
+
+    >>> head_bytes(logits_bytes=4.0, table_bytes=1.0)
+    9.0
+    """
+    return logits_bytes + table_bytes + larger(logits_bytes, table_bytes)
+
+
+def head_waiting_bytes(*, logits_bytes: Number, table_bytes: Number) -> Number:
+    """Bytes of the head that outlive it: its weight gradient, which only the optimizer reads, or what it is made from.
+
+    Formula: min(logits_bytes, table_bytes)
+
+    Assumes: the gradient is summed over the devices whole and divided where the optimizer uses it, or made that late.
+
+    Source: live ranges of the same programs: the gradient of the table waits through the layers' backward pass.
+
+    >>> head_waiting_bytes(logits_bytes=4.0, table_bytes=1.0)
+    1.0
+    """
+    return smaller(logits_bytes, table_bytes)
 
 
 def held_bytes(*, state_bytes: float, saved_bytes: float = 0.0) -> float:

@@ -1,13 +1,12 @@
 """Memory of one device at the peak of a training step.
 
-    peak = parameters + optimizer state + gradients + saved activations
-         + the larger of: one layer's backward pass (intermediates computed again, the gradients of all, the
-           layer's gathered weights, the unreduced gradient of the largest), or the head's (logits, its weights)
-         + what is fetched ahead, as far as there is room (the next layer's weights, the other gradients)
+    peak = parameters, their copy in the compute dtype, optimizer state, kept activations
+         + the larger of: the layers' backward pass (gradients, one block's intermediates and their gradients, its
+           gathered weights, the unreduced gradient of the largest, what of the head waits for the optimizer),
+           or the head (logits, its gathered table, the gradient of one of them)
 
-The two working sets do not coexist: the head runs when no layer is in its backward pass. The compiler's
-scheduler spends free memory on hiding communication, and does without where there is none; the verdict is
-about what is needed.
+The two do not coexist: the head runs before the layers go back. Every term is one that XLA's buffer assignment shows
+for published MaxText programs (`docs/witness.md`); what it holds longer because there is room is not counted.
 """
 
 from __future__ import annotations
@@ -23,10 +22,18 @@ from ridgeline.cost.columns import (
     tokens_per_microbatch,
     weight_shards,
 )
-from ridgeline.cost.laws_memory import gradient_bytes, optimizer_bytes, saved_bytes, weight_bytes
+from ridgeline.cost.laws_memory import (
+    gradient_bytes,
+    head_bytes,
+    head_waiting_bytes,
+    optimizer_bytes,
+    saved_bytes,
+    weight_bytes,
+)
 from ridgeline.cost.layer import gathered_bytes, named_activations
 from ridgeline.cost.training import embed_dim, layers_of_stage, local_elements, step_weights
 from ridgeline.cost.work import Number, larger, smaller
+from ridgeline.cost.working_set import block_elements, layers_of_block
 from ridgeline.job.job import BYTES_OF
 from ridgeline.job.remat import LAYER_INPUT
 from ridgeline.model.operations import Elementwise, Matmul
@@ -37,14 +44,10 @@ if TYPE_CHECKING:
     from ridgeline.model.operations import Layer
 
 LOGITS_BYTES = BYTES_OF["bf16"]
-"""Bytes of one logit at the head's peak: the bf16 output of the matmul, once; the f32 cast is fused into the
-loss and the gradient takes its place. Measured: MaxText's Qwen3-8B on v6e needs 2.32 GiB more for each further
-sequence of 8192 tokens whose other activations are offloaded; 8192 · 151936 · 2 bytes are 2.32 GiB.
+"""Bytes of one logit: the bf16 output of the matmul; the f32 cast is fused into the loss. Measured: MaxText's Qwen3-8B
+on v6e needs 2.32 GiB more for each further sequence of 8192 tokens whose other activations are offloaded;
+8192 · 151936 · 2 bytes are 2.32 GiB.
 Source: memory boundaries of tpu_performance_autoresearch_wiki@6dbda52d (2026-06-05)."""
-
-
-COMFORT = 0.94
-"""Fraction of usable memory up to which the scheduler fetches ahead: the edge of the `tight` band."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,25 +79,23 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
     moments = optimizer_bytes(P=elements, b_mu=BYTES_OF[optimizer.mu_dtype], b_nu=BYTES_OF[optimizer.nu_dtype])
     on_device = 1.0 if optimizer.state == "device" else 0.0
     gradients = gradient_bytes(P=elements, b_g=BYTES_OF[setting.dtypes.gradients])
-    (layer_set, ahead), head_set = (
-        _layer_working_bytes(setting, columns, rows),
-        _head_working_bytes(setting, columns, rows),
-    )
+    layer_set = _layer_working_bytes(setting, columns, rows)
+    head_set, waiting = _head_working_bytes(setting, columns, rows)
     saved, offloaded = _kept_bytes(setting, columns, rows)
-    needed = MemoryColumns(
+    return MemoryColumns(
         parts={
             "parameters": weight_bytes(P=elements, b_w=BYTES_OF[setting.dtypes.weights]),
+            "compute_weights": _compute_weights_bytes(setting, columns),
             "optimizer": moments * on_device,
             "gradients": gradients,
             "gradient_accumulator": gradients * smaller(columns.accumulation - 1.0, 1.0),
             "saved_activations": saved,
             "layer_working_set": layer_set,
-            "head_working_set": larger(head_set - layer_set, 0.0),
+            "head_waiting": waiting,
+            "head_working_set": larger(head_set - waiting - layer_set - gradients, 0.0),
         },
         host_bytes=offloaded + moments * (1.0 - on_device),
     )
-    room = larger(COMFORT * setting.usable_hbm_bytes - needed.total_bytes, 0.0)
-    return MemoryColumns(parts={**needed.parts, "fetched_ahead": smaller(ahead, room)}, host_bytes=needed.host_bytes)
 
 
 def microbatches_in_flight(setting: TrainingSetting, columns: PlanColumns) -> Number:
@@ -112,8 +113,8 @@ def _kept_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) ->
     """What forward keeps for backward on the device, and on the host."""
     device: Number = 0.0
     host: Number = 0.0
-    stream = embed_dim(setting.tree)
     for layer in setting.tree.layers:
+        stream = embed_dim(setting.tree) / layers_of_block(setting.tree)
         on_host = columns.offloaded.get(LAYER_INPUT, 0.0) * stream
         on_device = columns.saved.get(LAYER_INPUT, 0.0) * stream
         for activation in named_activations(layer):
@@ -141,34 +142,38 @@ def _unnamed_elements(layer: Layer) -> float:
     )
 
 
-def _layer_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> tuple[Number, Number]:
-    """The hungriest layer's backward pass: what it needs, and what fetching and reducing ahead adds."""
-    worst: Number = 0.0
-    ahead: Number = 0.0
+def _compute_weights_bytes(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """The layers' weights in the compute dtype: XLA casts them all before it loops over the layers."""
+    if setting.dtypes.weights == setting.dtypes.compute:
+        return 0.0
+    share = layers_of_stage(setting, columns)
+    total: Number = 0.0
+    for tensor, count, outside in step_weights(setting.tree):
+        if not outside:
+            total = total + tensor.size * count * share / weight_shards(tensor, columns)
+    return weight_bytes(P=total, b_w=setting.compute_bytes)
+
+
+def _layer_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Number:
+    """The hungriest block's backward pass: its intermediates, a layer's gathered weights and the largest's gradient."""
+    gathered: Number = 0.0
     for layer in setting.tree.layers:
         operations = [operation for block in layer.blocks for operation in block.operations]
         matrices = [gathered_bytes([op], columns=columns, element_bytes=setting.compute_bytes) for op in operations]
-        weights, largest = sum(matrices), reduce(larger, matrices)
-        made = _intermediate_elements(layer, columns) * rows * setting.activation_bytes
-        worst = larger(worst, made + (weights + largest) * _is_gathered(columns))
-        ahead = larger(ahead, (2 * weights - largest) * _is_gathered(columns))
-    return worst, ahead
+        gathered = larger(gathered, layers_of_block(setting.tree) * sum(matrices) + reduce(larger, matrices))
+    made = block_elements(setting, columns) * rows * setting.activation_bytes
+    return made + gathered * _is_gathered(columns)
 
 
-def _intermediate_elements(layer: Layer, columns: PlanColumns) -> Number:
-    """Per token: every intermediate that was not kept, computed again, and the gradient of every intermediate."""
-    unnamed = _unnamed_elements(layer) / columns.tensor
-    elements = unnamed * (2.0 - columns.saved["*"])
-    for activation in named_activations(layer):
-        kept = smaller(columns.saved.get(activation.name, 0.0) + columns.saved["*"], 1.0)
-        elements = elements + activation.size / activation_shards(activation, columns) * (2.0 - kept)
-    return elements
-
-
-def _head_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Number:
-    """Logits, and the gathered table with its unreduced gradient."""
-    weights = gathered_bytes([_unembedding(setting)], columns=columns, element_bytes=setting.compute_bytes)
-    return _logits_bytes(setting, columns, rows) + 2 * weights * _is_gathered(columns)
+def _head_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> tuple[Number, Number]:
+    """What logits and loss need while they run, and what of it waits until the layers have run backward."""
+    logits = _logits_bytes(setting, columns, rows)
+    table = gathered_bytes([_unembedding(setting)], columns=columns, element_bytes=setting.compute_bytes)
+    stream = rows * embed_dim(setting.tree) * setting.activation_bytes / columns.tensor
+    return (
+        head_bytes(logits_bytes=logits, table_bytes=table) + 2 * stream - table * (1.0 - _is_gathered(columns)),
+        head_waiting_bytes(logits_bytes=logits + stream, table_bytes=table),
+    )
 
 
 def _logits_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Number:
@@ -205,7 +210,7 @@ def _kept_tensors(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tu
     layers = layers_of_stage(setting, columns) * microbatches_in_flight(setting, columns)
     per_element = tokens_per_microbatch(setting, columns) * layers * setting.activation_bytes / columns.tensor
     for layer in setting.tree.layers:
-        stream = columns.saved.get(LAYER_INPUT, 0.0) * embed_dim(setting.tree)
+        stream = columns.saved.get(LAYER_INPUT, 0.0) * embed_dim(setting.tree) / layers_of_block(setting.tree)
         yield f"{layer.name}/{LAYER_INPUT}", stream * per_element * layer.count
         for activation in named_activations(layer):
             kept = columns.saved.get(activation.name, 0.0) * activation.size

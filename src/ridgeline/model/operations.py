@@ -268,12 +268,15 @@ class ModelTree:
         layers: Groups of equal decoder layers, in order of first appearance.
         head: Final norm, logits matmul and loss.
         tied: The logits matmul uses the embedding table (its weight is declared once, in `embedding`).
+        repeats: Times that a pattern of unlike layers repeats (Gemma 3: five local ones and a global one); 0 where
+            none does.
     """
 
     embedding: Block
     layers: tuple[Layer, ...]
     head: Block
     tied: bool
+    repeats: int = 0
 
 
 def weights_of(operation: Operation) -> tuple[Tensor, ...]:
