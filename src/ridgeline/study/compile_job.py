@@ -109,7 +109,7 @@ def compile_job(
     readable = readable_program(chosen, asked)
     compilation = compile_program(readable.compilable, limits=limits, progress=progress)
     progress("reading the compiled program")
-    summary, memory = _summary(readable, compilation), compilation.outcome.memory
+    summary, memory = compiled_summary(readable, compilation), compilation.outcome.memory
     return CompileAnswer(
         job=chosen,
         estimate=estimate,
@@ -123,7 +123,7 @@ def compile_job(
     )
 
 
-def _summary(readable: ReadableProgram, compilation: Compilation) -> HloSummary | None:
+def compiled_summary(readable: ReadableProgram, compilation: Compilation) -> HloSummary | None:
     """What the compiled text says of FLOPs, collectives and values, axes by our names."""
     if compilation.hlo is None:
         return None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ridgeline.hlo.module import Computation, Instruction
     from ridgeline.hlo.summary import KernelRule
     from ridgeline.job.job import Job
-    from ridgeline.program.request import TrainingProgram
+    from ridgeline.program.forward import ForwardProgram
 
 ProgramName: TypeAlias = Literal["maxtext", "ours"]
 """MaxText's training step, or that of our own decoder."""
@@ -134,7 +134,7 @@ def readable_program(job: Job, asked: Asked) -> ReadableProgram:
     return ReadableProgram(
         compilable=OurProgram(job=job, compiler=asked.compiler),
         mesh=program.layout.axes_of_a_slice,
-        rules=_kernel_rules(program),
+        rules=kernel_rules(program),
     )
 
 
@@ -168,7 +168,7 @@ def _other_compiler(compiler: str) -> InputError:
     )
 
 
-def _kernel_rules(program: TrainingProgram) -> Mapping[str, KernelRule]:
+def kernel_rules(program: ForwardProgram) -> Mapping[str, KernelRule]:
     """FLOPs of our program's kernels, which their text does not tell."""
     found: dict[str, dict[str, float]] = {}
     for path, operation, _ in operations(program.tree):
