@@ -86,6 +86,11 @@ class Layout:
         """Mesh axes that split heads, MLP width and vocabulary."""
         return self._present(_SPLIT_TENSOR_AXES)
 
+    @property
+    def num_kv_copies(self) -> int:
+        """Devices that hold the same key-value heads, where each device has its own part of everything else."""
+        return self.degrees.get(COPY_AXIS, 1)
+
     def kv_heads(self, count: int) -> Axes:
         """Mesh axes that split `count` key-value heads; a single one is on every device."""
         return self._tensor_axes("kv_heads", count)
