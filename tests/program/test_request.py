@@ -14,7 +14,7 @@ from ridgeline.program.splash import splash_flops
 from tests.messages import refusal
 
 
-def program_of(model: str, mesh: str, **more: object) -> TrainingProgram:
+def program_of(name: str, mesh: str, **more: object) -> TrainingProgram:
     settings = {
         "hardware": "v5e:4x4",
         "workload.seq_len": 4096,
@@ -23,7 +23,7 @@ def program_of(model: str, mesh: str, **more: object) -> TrainingProgram:
         "plan.remat": "full",
     } | {f"{key.replace('__', '.')}": value for key, value in more.items()}
     return training_program(
-        read_job(model, [Setting(key=key, value=value, where=key) for key, value in settings.items()])
+        read_job(name, [Setting(key=key, value=value, where=key) for key, value in settings.items()])
     )
 
 
@@ -105,3 +105,42 @@ def test_a_splash_kernel_computes_the_tiles_that_a_causal_mask_touches() -> None
     product = 2 * 4 * 8 * 20 * 1024 * 512 * 128
     assert flops["splash_mha_fwd_residuals"] == 2 * product
     assert flops["splash_mha_dkv_no_residuals"] == 5 * product
+
+
+@pytest.mark.parametrize(("window", "visited"), [(512, 2 + 3 + 3 + 3), (1024, 2 + 4 + 4 + 4), (4096, 2 + 4 + 6 + 8)])
+def test_a_splash_kernel_skips_the_tiles_behind_a_window(window: int, visited: int) -> None:
+    model = {
+        "name": "tiny",
+        "embed_dim": 256,
+        "vocab_size": 1024,
+        "num_layers": 1,
+        "attention": {
+            "num_heads": 4,
+            "num_kv_heads": 4,
+            "head_dim": 64,
+            "v_head_dim": 128,
+            "span": {"kind": "sliding", "window": window},
+        },
+        "mlp": {"mlp_dim": 512},
+    }
+    program = program_of("tiny", "fsdp=16", model=model, plan__attention={"block_q": 1024, "block_kv": 512})
+    scores = next(each for each in program.tree.layers[0].blocks[0].operations if isinstance(each, Attention))
+
+    # Of 4 x 8 tiles, those with a key in reach of one of their queries; keys are 64 wide and values 128.
+    pairs = 2 * 4 * visited * 1024 * 512
+    assert splash_flops(program, scores)["splash_mha_fwd_residuals"] == pairs * (64 + 128)
+    assert splash_flops(program, scores)["splash_mha_dkv_no_residuals"] == pairs * (3 * 64 + 2 * 128)
+
+
+def test_heads_of_a_fused_projection_are_shared_out_whole() -> None:
+    model = {
+        "name": "tiny",
+        "embed_dim": 256,
+        "vocab_size": 1024,
+        "num_layers": 1,
+        "attention": {"num_heads": 8, "num_kv_heads": 2, "head_dim": 64, "fused_qkv": True},
+        "mlp": {"mlp_dim": 512},
+    }
+
+    with pytest.raises(InputError, match="the key-value heads of layer/attention/scores"):
+        program_of("tiny", "fsdp=4,tp=4", model=model)

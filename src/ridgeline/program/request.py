@@ -7,7 +7,9 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError
-from ridgeline.model.spec import AttentionSpec, LayerSpec, MlaSpec, MlpSpec, MoeSpec
+from ridgeline.model.accounting import operations
+from ridgeline.model.operations import Attention
+from ridgeline.model.spec import AttentionSpec, LayerSpec, MlaSpec
 from ridgeline.model.tree import model_tree
 from ridgeline.program.layout import PROGRAM_AXES, Layout
 from ridgeline.program.scans import declared_weights, layer_scans
@@ -98,7 +100,7 @@ def check_model(model: ModelSpec) -> None:
     Raises:
         InputError: It names the part.
     """
-    refuse_the_first(_unknown_model_parts(model), expected="a decoder whose layers have causal attention and an MLP")
+    refuse_the_first(_unknown_model_parts(model), expected="a decoder of attention to earlier tokens, MLPs and experts")
 
 
 def refuse_the_first(unknown: Iterator[tuple[str, object]], *, expected: str) -> None:
@@ -118,6 +120,9 @@ def _check_sizes(program: TrainingProgram) -> None:
     layout, where = program.layout, "plan.mesh"
     layout.check_weights((tensor for tensor, _ in program.weights.values()), where=where)
     layout.check_size(program.seq_len, layout.stream[1], what="the sequence", where=where)
+    for path, operation, _ in operations(program.tree):
+        if isinstance(operation, Attention) and operation.num_kv_heads > 1:  # a fused projection is all heads together
+            layout.check_size(operation.num_kv_heads, layout.tensor, what=f"the key-value heads of {path}", where=where)
     ways = program.micro_steps * prod(layout.degrees[axis] for axis in layout.batch)
     if program.global_batch % ways:
         raise InputError(
@@ -138,16 +143,9 @@ def _unknown_model_parts(model: ModelSpec) -> Iterator[tuple[str, object]]:
             case MlaSpec():
                 yield from _unknown_latent_attention_parts(layer.mixer)
             case None:
-                yield "layer without attention", model.name
+                pass
             case _:
                 yield "such sequence mixer", type(layer.mixer).__name__.removesuffix("Spec")
-        match layer.mlp:
-            case MlpSpec():
-                pass
-            case MoeSpec():
-                pass
-            case None:
-                yield "layer without an MLP", model.name
         yield from _unknown_layer_parts(layer)
     for name, value in (
         ("tied table with further rows", model.tied_embeddings and model.embedding_rows),
