@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ridgeline.report.beside_equation import collective_pieces, parts_table
 from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report, Table
 from ridgeline.report.jsonable import jsonable
+from ridgeline.report.peak import peak_table
 from ridgeline.units import (
     format_bytes,
     format_count,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ridgeline.hlo.collectives import HostTransfer
     from ridgeline.hlo.memory import Buffer
     from ridgeline.hlo.parts import Place
+    from ridgeline.hlo.peak import LiveValue
     from ridgeline.hlo.summary import HloSummary, Operation, PartTotal, PlacedCollective
     from ridgeline.report.blocks import Piece, Tone
     from ridgeline.report.jsonable import Json
@@ -151,8 +153,16 @@ def _place_json(place: Place) -> dict[str, Json]:
     return {"part": place.part or None, "phase": place.phase or None}
 
 
-def compile_pieces(summary: HloSummary, beside: BesideEquation | None = None) -> Iterator[Piece]:
-    """The pieces of the screen; beside the equation's account of the same step, if there is one."""
+def compile_pieces(
+    summary: HloSummary, beside: BesideEquation | None = None, peak: Sequence[LiveValue] = ()
+) -> Iterator[Piece]:
+    """The pieces of the screen.
+
+    Args:
+        summary: What the text says.
+        beside: The equation's account of the same step, if there is one.
+        peak: What the compiler says of the memory's peak, if it does.
+    """
     if unknowns := tuple(Cell(text=line, tone="warn") for line in _unknowns(summary)):
         yield Paragraphs(lines=unknowns, title="not known")
     yield _totals(summary)
@@ -168,7 +178,7 @@ def compile_pieces(summary: HloSummary, beside: BesideEquation | None = None) ->
         yield _parts(summary.parts)
     if summary.heaviest:
         yield _heaviest(summary.heaviest)
-    yield _largest(summary.largest)
+    yield peak_table(peak) if peak else _largest(summary.largest)
 
 
 def _unknowns(summary: HloSummary) -> Iterator[str]:
