@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ridgeline.errors import InputError
 from ridgeline.export.maxtext_version import maxtext_version
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 _FEWER_LAYERS = {"base", "name", "num_layers"}
 
+_NOT_SCANNED: Final = frozenset({"gemma4-e2b", "gemma4-e4b", "qwen3-vl-2b", "qwen3-vl-4b"})
+"""Models whose layers MaxText refuses to scan. Source: the checks in configs/types.py of MaxText 0.2.5."""
+
+_COUNTED_IN_PAIRS: Final = "gemma2"
+"""The decoder block whose number of layers MaxText counts in pairs of a local and a global one."""
+
 
 def model_settings(job: Job) -> dict[str, Value]:
     """The keys that describe a job's model.
@@ -24,16 +30,33 @@ def model_settings(job: Job) -> dict[str, Value]:
         InputError: MaxText has neither the model nor a decoder block of its kind.
     """
     if (name := _known_name(job.model)) is not None:
-        return {"model_name": name}
+        return _known(name)
     table = job.model_table
     if table is not None and "base" in table and set(table) <= _FEWER_LAYERS:
         base = load_model(str(table["base"])).name
         if base in maxtext_version().models:
-            return {
-                "model_name": base,
-                "base_num_decoder_layers": job.model.num_layers,
-            }
+            return _known(base) | {"base_num_decoder_layers": _layers(base, job.model)}
     return {"model_name": "default", **_dimensions(job.model)}
+
+
+def _known(name: str) -> dict[str, Value]:
+    """A model that MaxText has a file for."""
+    return {"model_name": name, **({"scan_layers": False} if name in _NOT_SCANNED else {})}
+
+
+def _layers(base: str, model: ModelSpec) -> int:
+    """A number of layers as MaxText counts them."""
+    if not base.startswith(_COUNTED_IN_PAIRS):
+        return model.num_layers
+    if model.num_layers % 2:
+        raise InputError(
+            "MaxText has the layers of Gemma 2 in pairs",
+            where="model.num_layers",
+            value=model.num_layers,
+            expected="an even number",
+            fix=f"use {model.num_layers + 1}",
+        )
+    return model.num_layers // 2
 
 
 def _known_name(model: ModelSpec) -> str | None:

@@ -9,12 +9,14 @@ from ridgeline.errors import InputError
 from ridgeline.export.maxtext_version import maxtext_version
 from ridgeline.job.job import DCN_AXES, ICI_AXES
 from ridgeline.job.remat import CUSTOM_NAMES
+from ridgeline.model.spec import CompressedAttentionSpec, MlaSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ridgeline.export.maxtext_version import Value
     from ridgeline.job.job import AttentionKernel, ExpertKernel, Job, PlanRequest, Quantization
+    from ridgeline.model.spec import ModelSpec
 
 _AXES: Final[Mapping[str, str]] = {
     "dp": "data",
@@ -64,7 +66,7 @@ def plan_settings(job: Job) -> dict[str, Value]:
         **_remat(plan),
         **_precision(plan),
         **_optimizer(plan),
-        **_attention(plan.attention, on_tpu=job.hardware.chip.torus is not None),
+        **_attention(plan.attention, job),
         **_experts(plan.experts),
         **_context(plan),
     }
@@ -213,10 +215,10 @@ def _optimizer(plan: PlanRequest) -> dict[str, Value]:
     return settings
 
 
-def _attention(attention: AttentionKernel, *, on_tpu: bool) -> dict[str, Value]:
-    kernel = attention.kernel or ("flash" if on_tpu else "cudnn_flash_te")
+def _attention(attention: AttentionKernel, job: Job) -> dict[str, Value]:
+    kernel = attention.kernel or ("flash" if job.hardware.chip.torus is not None else "cudnn_flash_te")
     settings: dict[str, Value] = {"attention": "flash" if kernel == "splash" else kernel}
-    if kernel == "splash":
+    if kernel == "splash" or (kernel == "flash" and _is_sparse(job.model)):
         settings["use_tokamax_splash"] = True
     if attention.block_q is not None:
         settings |= dict.fromkeys(_QUERY_TILES, attention.block_q)
@@ -235,6 +237,15 @@ def _attention(attention: AttentionKernel, *, on_tpu: bool) -> dict[str, Value]:
                 "a bound that is no whole number", "plan.attention.max_logit", bound, fix="give a whole number from 1"
             )
     return settings
+
+
+def _is_sparse(model: ModelSpec) -> bool:
+    """Whether some layer reads chosen or compressed keys alone, for which MaxText has tokamax's kernel only."""
+    mixers = [layer.mixer for layer, _ in model.layers]
+    return any(
+        isinstance(mixer, CompressedAttentionSpec) or (isinstance(mixer, MlaSpec) and mixer.indexer is not None)
+        for mixer in mixers
+    )
 
 
 def _experts(experts: ExpertKernel) -> dict[str, Value]:
@@ -263,8 +274,14 @@ def _context(plan: PlanRequest) -> dict[str, Value]:
         settings["context_parallel_strategy"] = context.strategy
         if context.strategy in {"ring", "ulysses"}:
             settings["use_tokamax_splash"] = True
-    if context.load_balance is not None:
-        settings["context_parallel_load_balance"] = context.load_balance
+    is_balanced = context.load_balance
+    if context.strategy == "ulysses":
+        if is_balanced:
+            fix = "use load_balance = false: every device has whole sequences of some heads, which are equal"
+            raise refused("a balanced load with ulysses", "plan.context.load_balance", value=True, fix=fix)
+        is_balanced = False
+    if is_balanced is not None:
+        settings["context_parallel_load_balance"] = is_balanced
     return settings
 
 
