@@ -46,6 +46,7 @@ _KINDS = {
     )
     for start in ("", "-start")
 }
+_RAGGED = "ragged_all_to_all"
 _RESULT_IS_WHOLE = {"all-reduce-start"}
 """Starts whose shape is that of the result; that of others is (operands, result, …)."""
 
@@ -76,7 +77,8 @@ class Collective:
         kind: `all_gather`, `reduce_scatter`, `send`; between slices, what the runtime is asked for.
         axis: Mesh axes it lies along, joined by `+`; "" where the text names none and no mesh was given.
         num_devices: That take part in one: of each slice one, between slices; NaN for unknown.
-        array_bytes: Of the larger of what a device puts in and gets out: the gathered, scattered or summed array.
+        array_bytes: Of the larger of what a device puts in and gets out: the gathered, scattered or summed array; of a
+            ragged exchange the smaller, for the larger has room for more.
         count: How often it runs; NaN for unknown.
         is_async: Whether other work can be done between its start and its end.
         engine: What carries it out.
@@ -172,20 +174,31 @@ def _collective(
     begins_chain = any(_BEGINS_CHAIN in each.attributes.get("custom_call_target", "") for each in computation)
     if _CHAIN in instruction.attributes.get("frontend_attributes", "") and not begins_chain:
         return None  # the fusions that continue and end a chain write its collective again
-    put_in = sum(size_bytes(each.shape) for each in _operands(computation, instruction))
     axis, num_devices = _group(graph.module, instruction, mesh)
     return Collective(
         name=instruction.name,
         kind="reduce_scatter" if computation.name.startswith(_SUMS_AND_KEEPS_A_SHARD) else kind,
         axis=axis,
         num_devices=num_devices,
-        array_bytes=max(put_in, size_bytes(_result(instruction))),
+        array_bytes=_array_bytes(computation, instruction, kind),
         count=count,
         is_async=instruction.opcode.endswith("-start") or begins_chain or graph.is_started(computation.name),
         engine=_engine(graph.module, computation, instruction),
         op_name=nearest_scope(graph, computation, instruction),
         line=instruction.line,
     )
+
+
+def _array_bytes(computation: Computation, instruction: Instruction, kind: str) -> float:
+    """Of the larger of what goes in and comes out; of a ragged exchange, whose one side is room for more, the smaller.
+
+    What a device sends or gets of it follows from data: of equal shares as much as the side that is full.
+    """
+    result_bytes = size_bytes(_result(instruction))
+    if kind == _RAGGED:
+        sent = computation.operand(instruction, 0)
+        return nan if sent is None else min(size_bytes(sent.shape), result_bytes)
+    return max(sum(size_bytes(each.shape) for each in _operands(computation, instruction)), result_bytes)
 
 
 def _send(graph: CallGraph, computation: Computation, instruction: Instruction, count: float) -> Collective | None:

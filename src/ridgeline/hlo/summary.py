@@ -40,6 +40,7 @@ DATA_MOVERS = {
     "AsyncCollectiveDone",
     "AsyncCollectiveStart",
     "ConcatBitcast",
+    "GatherScatterIndicesBitpacked",
     "MoveToDevice",
     "MoveToHost",
     "PinToDevice",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.model.accounting import forward_flops_per_token, named_outputs
-from ridgeline.model.operations import Dispatch, Elementwise, Matmul
+from ridgeline.model.operations import Elementwise, Matmul
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from ridgeline.model.operations import Block, ModelTree, Operation
 
-_FEEDS_STREAM_ONLY = frozenset({"combine", "weighted_sum", "residual"})
+_FEEDS_STREAM_ONLY = frozenset({"weighted_sum", "residual"})
 
 
 def recomputable(block: Block, *, last: bool) -> Iterator[Operation]:
@@ -57,5 +57,5 @@ def _only_feeds_stream(operation: Operation, block: Block) -> bool:
     """
     if any(other.path.endswith("post_norm") for other in block.operations):
         return operation.path == "residual"
-    ends = isinstance(operation, Dispatch | Elementwise) and operation.path.split("/")[-1] in _FEEDS_STREAM_ONLY
+    ends = isinstance(operation, Elementwise) and operation.path.split("/")[-1] in _FEEDS_STREAM_ONLY
     return ends or projects_to_stream(operation)

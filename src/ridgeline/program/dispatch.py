@@ -131,7 +131,8 @@ def weighted_sum(rows: Array, inverse: Array, order: Array, choice: Choice) -> A
     import jax.numpy as jnp
 
     copies = permuted(rows, inverse, order).reshape(*choice.gates.shape, -1)
-    return jnp.sum(copies * choice.gates[..., None], axis=1, dtype=jnp.float32).astype(rows.dtype)
+    weighted = copies * choice.gates[..., None].astype(copies.dtype)
+    return jnp.sum(weighted, axis=1, dtype=jnp.float32).astype(rows.dtype)
 
 
 def permuted(rows: Array, order: Array, inverse: Array, *, copies: int = 1) -> Array:
@@ -167,7 +168,7 @@ def exchanged(rows: Array, sent: Array, *, num_rows: int, most: int, is_ragged: 
     Args:
         rows: [R, D].
         sent: Rows that each device sends to each, [n, n].
-        num_rows: Rows there is room for; those that nobody fills are zero.
+        num_rows: Rows there is room for; those that nobody fills are undefined.
         most: Rows that one device can send to one.
         is_ragged: As in `arrived`.
     """
@@ -198,7 +199,7 @@ def _ragged(rows: Array, sent: Array, *, num_rows: int, most: int) -> Array:
     here = jax.lax.axis_index(EXPERT_AXIS)
     return jax.lax.ragged_all_to_all(
         rows,
-        jnp.zeros((num_rows, rows.shape[1]), rows.dtype),
+        jnp.empty((num_rows, rows.shape[1]), rows.dtype),
         input_offsets=_starts(sent)[here],
         send_sizes=sent[here],
         output_offsets=_starts(sent.T)[:, here],

@@ -73,8 +73,9 @@ def _rows(
     compiled: defaultdict[_Key, list[Collective]] = defaultdict(list)
     for placed in found:
         axes, phase = _axes(placed.collective, mesh), placed.place.phase
-        known = parts[placed.collective.kind, frozenset(axes), half_of(phase)]
-        key = (placed.collective.kind, frozenset(axes), _owner(placed.place.part, known), phase)
+        kind = placed.collective.kind.removeprefix("ragged_")
+        known = parts[kind, frozenset(axes), half_of(phase)]
+        key = (kind, frozenset(axes), _owner(placed.place.part, known), phase)
         compiled[key].append(placed.collective)
     for key in [key for key in expected if key in compiled]:
         row = _row(key, compiled[key], expected[key], mesh)

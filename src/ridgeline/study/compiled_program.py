@@ -15,7 +15,8 @@ from ridgeline.export.maxtext import maxtext_config, topology_name
 from ridgeline.hlo.parts import place_of
 from ridgeline.job.job import Remat
 from ridgeline.model.accounting import operations
-from ridgeline.model.operations import Attention
+from ridgeline.model.operations import Attention, ExpertMatmul
+from ridgeline.program.grouped_matmul import gmm_flops
 from ridgeline.program.request import check_model, training_program
 from ridgeline.program.splash import splash_flops
 from ridgeline.study.maxtext_kernels import maxtext_kernel_rules
@@ -172,9 +173,15 @@ def kernel_rules(program: ForwardProgram) -> Mapping[str, KernelRule]:
     """FLOPs of our program's kernels, which their text does not tell."""
     found: dict[str, dict[str, float]] = {}
     for path, operation, _ in operations(program.tree):
-        if isinstance(operation, Attention):
-            for kernel, kernel_flops in splash_flops(program, operation).items():
-                found.setdefault(kernel, {})[path] = kernel_flops
+        match operation:
+            case Attention():
+                flops_of_kernels = splash_flops(program, operation)
+            case ExpertMatmul():
+                flops_of_kernels = gmm_flops(program, operation)
+            case _:
+                continue
+        for kernel, kernel_flops in flops_of_kernels.items():
+            found.setdefault(kernel, {})[path] = kernel_flops
     return {kernel: _by_part(flops_of_parts) for kernel, flops_of_parts in found.items()}
 
 
