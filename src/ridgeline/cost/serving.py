@@ -1,0 +1,262 @@
+"""One device that serves: what it holds and what it computes in a pass of prefill or of decode.
+
+    memory = weights + KV cache + one layer's intermediates + logits of the last tokens
+    FLOPs  = matmuls of every token at hand + its scores against the keys that the program visits
+
+Weights are stationary: split over tensor and expert axes alone, whole along the batch axes. Key-value heads are split
+as far as they reach; beyond that devices hold copies, of the heads' weights and of their cache.
+
+B  sequences of a device     T  tokens of each in the cache     Y  ways of tensor parallelism     K  key-value heads
+b_w, b_kv, b_a  bytes of a weight, a cached element and an activation
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
+from ridgeline.cost.laws_memory import weight_bytes
+from ridgeline.cost.memory import MemoryColumns
+from ridgeline.cost.roofline import visited_keys
+from ridgeline.cost.training import embed_dim, step_weights
+from ridgeline.cost.work import Number, larger, smaller
+from ridgeline.job.job import BATCH_AXES, BYTES_OF
+from ridgeline.model.accounting import (
+    forward_flops_per_token,
+    keys_read,
+    named_outputs,
+    operations,
+    scores_flops_per_token,
+)
+from ridgeline.model.operations import Attention, ExpertMatmul, Matmul
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ridgeline.job.serving import Phase, ServingDtypes
+    from ridgeline.model.operations import Block, Layer, ModelTree
+
+SCALE_BYTES = BYTES_OF["f32"]
+"""Bytes of the scale of one head and token in an 8-bit cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingSetting:
+    """What every plan of a server shares.
+
+    Attributes:
+        tree: The model's operations.
+        dtypes: Of weights, of the KV cache, and of what is computed.
+        context_len: Tokens of a sequence that the cache has room for.
+        prompt_len: Tokens of a prompt.
+    """
+
+    tree: ModelTree
+    dtypes: ServingDtypes
+    context_len: int
+    prompt_len: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseColumns:
+    """The choices of one plan for a phase, or of many.
+
+    Attributes:
+        degrees: Mesh axis to its degree; an axis that is absent is 1.
+        batch_size: Sequences of a pass, on all devices.
+    """
+
+    degrees: Mapping[str, Number]
+    batch_size: Number
+
+    def degree(self, axes: Iterable[str]) -> Number:
+        """Product of the degrees of several axes."""
+        total: Number = 1.0
+        for axis in axes:
+            total = total * self.degrees.get(axis, 1.0)
+        return total
+
+    @property
+    def tensor(self) -> Number:
+        """Ways in which heads, MLP width and vocabulary are split."""
+        return self.degree(TENSOR_AXES)
+
+    @property
+    def sequences_size(self) -> Number:
+        """Sequences of a device."""
+        return self.batch_size / self.degree(BATCH_AXES)
+
+
+def kv_head_shards(*, K: Number, Y: Number) -> Number:
+    """Ways in which key-value heads are split; the other Y / min(K, Y) devices hold copies.
+
+    Formula: min(K, Y)
+
+    Assumes: one of the two divides the other.
+
+    Source: Pope et al., Efficiently Scaling Transformer Inference (arXiv:2211.05102), section 3.3: a single
+        key-value head is replicated on every chip.
+
+    >>> kv_head_shards(K=8, Y=4), kv_head_shards(K=8, Y=32)
+    (4, 8)
+    """
+    return smaller(K, Y)
+
+
+def layer_cache_bytes(*, B: Number, T: float, token_elements: float, shards: Number, b_kv: float = 2.0) -> Number:
+    """KV cache of one layer on a device; a token's elements are 2·K·H where keys and values are equally wide.
+
+    Formula: b_kv · B · T · token_elements / shards
+
+    Source: Scaling Book, ch. 7: 2 · bytes · B · T · K · H of a layer.
+
+    >>> layer_cache_bytes(B=32, T=2048, token_elements=2 * 8 * 128, shards=4)
+    67108864.0
+    """
+    return B * T * token_elements * b_kv / shards
+
+
+def layer_scale_bytes(*, B: Number, T: float, K: float, shards: Number) -> Number:
+    """Scales of an 8-bit cache of one layer on a device: of each head's key and of its value, in f32.
+
+    Formula: 2 · 4 · B · T · K / shards
+
+    Source: our program: a scale for every head of every token.
+
+    >>> layer_scale_bytes(B=32, T=2048, K=8, shards=4)
+    1048576.0
+    """
+    return 2 * SCALE_BYTES * B * T * K / shards
+
+
+def last_logits_bytes(*, B: Number, V: float, Y: Number, b_a: float = 2.0) -> Number:
+    """Logits of the token that follows each sequence, on a device.
+
+    Formula: b_a · B · V / Y
+
+    Source: our program: a pass returns the logits of one token of each sequence.
+
+    >>> last_logits_bytes(B=32, V=128256, Y=4)
+    2052096.0
+    """
+    return B * V * b_a / Y
+
+
+def serving_memory(setting: ServingSetting, columns: PhaseColumns, phase: Phase) -> MemoryColumns:
+    """Memory of a device in a phase, by part; the cache is that of the phase's own sequences."""
+    stored, logits = BYTES_OF[setting.dtypes.weights], 0.0
+    weights: Number = 0.0
+    for tensor, count, _ in step_weights(setting.tree):
+        weights = weights + weight_bytes(
+            P=tensor.size * count / _shards(tensor.axes, tensor.shape, columns), b_w=stored
+        )
+    cache: Number = 0.0
+    for layer in setting.tree.layers:
+        for operation in _attentions(layer.blocks):
+            cache = cache + layer.count * _cache_bytes(operation, setting, columns)
+    working: Number = 0.0
+    for layer in setting.tree.layers:
+        working = larger(working, _working_bytes(layer, setting, columns, phase))
+    for path, operation, _ in operations(setting.tree):
+        if path.startswith("head/") and isinstance(operation, Matmul) and "vocab" in operation.output.axes:
+            logits = last_logits_bytes(
+                B=columns.sequences_size,
+                V=operation.output.size,
+                Y=columns.tensor,
+                b_a=BYTES_OF[setting.dtypes.compute],
+            )
+    return MemoryColumns(
+        parts={"weights": weights, "kv_cache": cache, "layer_working_set": working, "logits": logits}, host_bytes=0.0
+    )
+
+
+def serving_flops(setting: ServingSetting, columns: PhaseColumns, phase: Phase, *, block_keys: float | None) -> Number:
+    """Matmul FLOPs of a device in a pass; of decode, in its last step, when the cache is full.
+
+    Args:
+        setting: The setting.
+        columns: The plan.
+        phase: Which pass.
+        block_keys: Keys of one tile of prefill's attention kernel; None for plain attention: every score.
+    """
+    sequences = columns.sequences_size
+    tokens = setting.prompt_len / columns.degree(("cp",)) if phase == "prefill" else 1.0
+    total: Number = 0.0
+    for path, operation, count in operations(setting.tree):
+        rows = sequences if path.startswith("head/") else sequences * tokens
+        match operation:
+            case Matmul() | ExpertMatmul():
+                weight = operation.weight
+                per_token = forward_flops_per_token(operation, seq_len=1) / _shards(weight.axes, weight.shape, columns)
+                if isinstance(operation, ExpertMatmul):
+                    per_token = per_token * columns.degree(MESH_AXES_OF["experts"])  # of a device's own tokens, all
+                total = total + count * rows * per_token
+            case Attention():
+                keys = _visited(operation, setting, columns, phase, block_keys)
+                total = total + count * rows * scores_flops_per_token(operation, num_keys=1.0) * keys / columns.tensor
+            case _:
+                pass
+    return total
+
+
+def _visited(
+    operation: Attention, setting: ServingSetting, columns: PhaseColumns, phase: Phase, block_keys: float | None
+) -> Number:
+    """Keys that the program computes for a query, mean over the queries at hand."""
+    if phase == "decode":
+        return cached_tokens(operation, setting) / columns.degree(("cp",))
+    if block_keys is None:
+        return float(setting.prompt_len)
+    visible_keys = keys_read(operation, seq_len=setting.prompt_len)
+    return visited_keys(operation.span, visible_keys=visible_keys, block_keys=block_keys)
+
+
+def cached_tokens(operation: Attention, setting: ServingSetting) -> float:
+    """Tokens that a layer's cache keeps of a sequence: the context, or as many as its window holds."""
+    return float(min(operation.span.window or setting.context_len, setting.context_len))
+
+
+def _cache_bytes(operation: Attention, setting: ServingSetting, columns: PhaseColumns) -> Number:
+    """The KV cache of one layer, scales included."""
+    shards = kv_head_shards(K=operation.num_kv_heads, Y=columns.tensor) * columns.degree(("cp",))
+    sequences, slots = columns.sequences_size, cached_tokens(operation, setting)
+    stored = BYTES_OF[setting.dtypes.kv_cache]
+    cached = layer_cache_bytes(
+        B=sequences, T=slots, token_elements=operation.cache_elements, shards=shards, b_kv=stored
+    )
+    if stored > 1:
+        return cached
+    return cached + layer_scale_bytes(B=sequences, T=slots, K=operation.num_kv_heads, shards=shards)
+
+
+def _working_bytes(layer: Layer, setting: ServingSetting, columns: PhaseColumns, phase: Phase) -> Number:
+    """The largest block's intermediates: what its matmuls read and make, beside the residual stream."""
+    tokens = setting.prompt_len / columns.degree(("cp",)) if phase == "prefill" else 1.0
+    stream, rows = embed_dim(setting.tree), columns.sequences_size * tokens
+    widest: Number = 0.0
+    for block in layer.blocks:
+        made: Number = 0.0
+        for operation in block.operations:
+            for item in named_outputs(operation):
+                made = made + item.size / _shards(item.axes, item.shape, columns)
+        widest = larger(widest, made)
+    return rows * (widest + 2 * stream) * BYTES_OF[setting.dtypes.compute]
+
+
+def _shards(axes: tuple[str, ...], shape: tuple[int, ...], columns: PhaseColumns) -> Number:
+    """Ways in which an array is split over tensor and expert axes."""
+    split = [(axis, size) for axis, size in zip(axes, shape, strict=True) if size > 1]
+    shards: Number = 1.0
+    if any(TENSOR_AXES[0] in MESH_AXES_OF.get(axis, ()) and axis != "kv_heads" for axis, _ in split):
+        shards = columns.tensor
+    elif heads := [size for axis, size in split if axis == "kv_heads"]:
+        shards = kv_head_shards(K=heads[0], Y=columns.tensor)
+    return shards * columns.degree(MESH_AXES_OF["experts"]) if "experts" in axes else shards
+
+
+def _attentions(blocks: Iterable[Block]) -> Iterator[Attention]:
+    for block in blocks:
+        for operation in block.operations:
+            if isinstance(operation, Attention) and operation.cached:
+                yield operation

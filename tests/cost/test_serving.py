@@ -1,0 +1,102 @@
+"""What a serving device holds and computes, by hand for Llama 3.1 8B, and laws that hold for every split."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ridgeline.cost.serving import PhaseColumns, ServingSetting, serving_flops, serving_memory
+from ridgeline.job.serving import ServingDtypes
+from ridgeline.model.accounting import account
+from ridgeline.model.tree import model_tree
+from ridgeline.model.zoo import load_model
+
+if TYPE_CHECKING:
+    from ridgeline.job.job import Dtype
+
+LLAMA = load_model("llama3.1-8b")
+PARAMETERS = 8_030_261_248
+"""https://huggingface.co/meta-llama/Llama-3.1-8B, in its safetensors index."""
+
+degrees = st.sampled_from([1, 2, 4, 8])
+
+
+def setting(model: str = "llama3.1-8b", *, kv_cache: Dtype = "bf16", prompt_len: int = 1024) -> ServingSetting:
+    return ServingSetting(
+        tree=model_tree(load_model(model)),
+        dtypes=ServingDtypes(kv_cache=kv_cache),
+        context_len=2 * prompt_len,
+        prompt_len=prompt_len,
+    )
+
+
+def parts(columns: PhaseColumns, *, kv_cache: Dtype = "bf16") -> dict[str, float]:
+    memory = serving_memory(setting(kv_cache=kv_cache), columns, "decode")
+    return {name: float(part) for name, part in memory.parts.items()}
+
+
+def test_weights_and_cache_of_a_device_are_those_counted_by_hand() -> None:
+    found = parts(PhaseColumns(degrees={"tp": 4}, batch_size=32))
+
+    # All matrices are shared out by 4; norms (65 of 4,096 scales) are on every device.
+    norms = 65 * 4096
+    assert found["weights"] == 2 * ((PARAMETERS - norms) / 4 + norms)
+    # 2 (key, value) · 2 bytes · 32 layers · 32 sequences · 2,048 tokens · 8 heads · 128, over 4 devices: 2 GiB.
+    assert found["kv_cache"] == 2 * 2**30
+    assert found["logits"] == 2 * 32 * 128_256 / 4
+
+
+def test_beyond_its_key_value_heads_a_device_saves_weights_and_no_cache() -> None:
+    eight, sixteen = (parts(PhaseColumns(degrees={"tp": tensor}, batch_size=32)) for tensor in (8, 16))
+
+    assert sixteen["kv_cache"] == eight["kv_cache"]
+    # Keys and values of 32 layers, 2 · 4,096 · 8 · 128 elements each, stay split over 8.
+    keys_and_values = 32 * 2 * 4096 * 8 * 128
+    norms = 65 * 4096
+    assert eight["weights"] - sixteen["weights"] == pytest.approx(
+        2 * (PARAMETERS - norms - keys_and_values) * (1 / 8 - 1 / 16)
+    )
+
+
+def test_a_cache_in_8_bits_is_half_as_large_and_has_scales() -> None:
+    columns = PhaseColumns(degrees={"tp": 8}, batch_size=8)
+    wide, narrow = parts(columns)["kv_cache"], parts(columns, kv_cache="int8")["kv_cache"]
+
+    assert narrow == wide * (1 / 2 + 4 / (2 * 128))  # a scale of 4 bytes for 128 elements
+
+
+def test_layers_with_a_window_keep_no_more_than_it() -> None:
+    gemma = setting("gemma3-4b", prompt_len=8192)
+    memory = serving_memory(gemma, PhaseColumns(degrees={}, batch_size=1), "decode")
+
+    # 34 layers, every sixth sees all 16,384 tokens, the others 1,024; 4 heads of 256.
+    assert memory.parts["kv_cache"] == 2 * 2 * 4 * 256 * (5 * 16_384 + 29 * 1024)
+
+
+@given(tensor=degrees, data=degrees)
+def test_devices_together_hold_what_the_model_counts(tensor: int, data: int) -> None:
+    found = parts(PhaseColumns(degrees={"tp": tensor, "dp": data}, batch_size=16))
+    counted = account(model_tree(LLAMA), embed_dim=LLAMA.embed_dim, seq_len=2048)
+
+    assert found["kv_cache"] * tensor * data == 2 * 16 * counted.cache_elements_per_sequence
+
+
+@given(tensor=degrees, data=degrees)
+def test_devices_together_compute_what_one_would(tensor: int, data: int) -> None:
+    def flops(**mesh: int) -> float:
+        columns = PhaseColumns(degrees=mesh, batch_size=16)
+        return sum(float(serving_flops(setting(), columns, phase, block_keys=512)) for phase in ("prefill", "decode"))
+
+    assert flops(tp=tensor, dp=data) * tensor * data == pytest.approx(flops())
+
+
+def test_a_step_of_decoding_multiplies_every_matrix_once_for_each_sequence() -> None:
+    columns = PhaseColumns(degrees={}, batch_size=4)
+    lookups, norms = 128_256 * 4096, 65 * 4096
+
+    # 2 · 2 · 2,048 keys · 32 heads · 128 of scores and values, in 32 layers.
+    by_hand = 4 * (2 * (PARAMETERS - lookups - norms) + 32 * 4 * 2048 * 32 * 128)
+    assert serving_flops(setting(), columns, "decode", block_keys=None) == by_hand
