@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
     from jax.sharding import Mesh
 
+    from ridgeline.compiler.function_errand import FunctionErrand
     from ridgeline.compiler.outcome import Errand
+    from ridgeline.hardware.slice import Slice
     from ridgeline.job.job import Job
+    from ridgeline.job.serving import ServingJob
     from ridgeline.program.layout import Layout
 
 LIBRARIES: Final = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "jax-cuda13-pjrt")
@@ -37,21 +40,49 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def run(errand: Errand) -> Outcome:
-    """Traces, lowers and compiles the training step of a job."""
-    from ridgeline.job.reading import read_job
-    from ridgeline.program.request import training_program
-    from ridgeline.program.training import abstract_state, abstract_tokens, training_step
+    """Traces, lowers and compiles the training step of a job, or a phase of serving."""
+    from ridgeline.job.reading import read_any_job
+    from ridgeline.job.serving import ServingJob
 
     phase = Path(errand.phase)
     phase.write_text("describing the machine", encoding="utf-8")
-    job = read_job(errand.job)
-    program = training_program(job)
-    mesh = _mesh(job, program.layout, errand.compiler)
+    job = read_any_job(errand.job)
+    step, arguments = _of_serving(job, errand) if isinstance(job, ServingJob) else _of_training(job, errand)
     phase.write_text("lowering", encoding="utf-8")
     began_s = perf_counter()
-    step: Any = training_step(program, mesh)
-    lowered: Any = step.lower(abstract_state(program, mesh), abstract_tokens(program, mesh))
-    lowered_s = perf_counter()
+    lowered: Any = step.lower(*arguments)
+    return compile_lowered(lowered, errand, began_s=began_s)
+
+
+def _of_training(job: Job, errand: Errand) -> tuple[Any, tuple[Any, ...]]:
+    """The jitted step, and the shapes that it is called with."""
+    from ridgeline.program.request import training_program
+    from ridgeline.program.training import abstract_state, abstract_tokens, training_step
+
+    program = training_program(job)
+    mesh = _mesh(job.hardware, program.layout, errand.compiler)
+    return training_step(program, mesh), (abstract_state(program, mesh), abstract_tokens(program, mesh))
+
+
+def _of_serving(job: ServingJob, errand: Errand) -> tuple[Any, tuple[Any, ...]]:
+    """The same of a phase of serving."""
+    from ridgeline.program.inference import abstract_arguments, phase_step
+    from ridgeline.program.serving import serving_program
+
+    program = serving_program(job, errand.serving or "prefill")
+    mesh = _mesh(job.hardware, program.layout, errand.compiler)
+    return phase_step(program, mesh), abstract_arguments(program, mesh)
+
+
+def compile_lowered(lowered: Any, errand: Errand | FunctionErrand, *, began_s: float) -> Outcome:  # noqa: ANN401 - of JAX, untyped
+    """Compiles a lowered program and writes its text.
+
+    Args:
+        lowered: The program.
+        errand: By which compiler, with which options, and where to write.
+        began_s: When lowering began.
+    """
+    lowered_s, phase = perf_counter(), Path(errand.phase)
     phase.write_text("compiling", encoding="utf-8")
     try:
         compiled = lowered.compile(compiler_options=dict(errand.options) or None)
@@ -66,7 +97,7 @@ def run(errand: Errand) -> Outcome:
     return _outcome(began_s, lowered_s, compiled_s, memory=_memory(compiled.memory_analysis(), errand.compiler))
 
 
-def _mesh(job: Job, layout: Layout, compiler: str) -> Mesh:
+def _mesh(hardware: Slice, layout: Layout, compiler: str) -> Mesh:
     """The devices: of a topology for the compilers of TPUs and GPUs, else this process's own emulated ones."""
     from ridgeline.compiler.gpu import describe_gpus, gpu_topology
     from ridgeline.compiler.topology import abstract_topology, describe_devices
@@ -75,8 +106,8 @@ def _mesh(job: Job, layout: Layout, compiler: str) -> Mesh:
     if compiler == "cpu":
         return cpu_mesh(layout)
     if compiler == "gpu":
-        return mesh_in_order(layout, describe_gpus(gpu_topology(job.hardware)))
-    topology = abstract_topology(job.hardware)
+        return mesh_in_order(layout, describe_gpus(gpu_topology(hardware)))
+    topology = abstract_topology(hardware)
     return torus_mesh(layout, describe_devices(topology), num_slices=topology.num_slices)
 
 

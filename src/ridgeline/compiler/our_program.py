@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, assert_never
 
 from ridgeline.compiler.cache import source_digest
 from ridgeline.compiler.child import installed_versions
 from ridgeline.compiler.compilable import Command, Found
+from ridgeline.compiler.dump import dump_options, dumped_program, largest_at_peak
 from ridgeline.compiler.gpu import gpu_topology
 from ridgeline.compiler.installed import check_installed
 from ridgeline.compiler.outcome import Errand, errand_json, read_outcome
 from ridgeline.compiler.process import failed, tpu_environment
 from ridgeline.compiler.topology import abstract_topology
+from ridgeline.job.serving import ServingJob
 from ridgeline.job.writing import job_toml
 from ridgeline.program.request import training_program
+from ridgeline.program.serving import serving_program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,10 +29,11 @@ if TYPE_CHECKING:
     from ridgeline.compiler.installed import CompilerName
     from ridgeline.compiler.topology import AbstractTopology
     from ridgeline.hardware.slice import Slice
-    from ridgeline.job.job import Job
+    from ridgeline.job.serving import AnyJob, Phase
+    from ridgeline.program.forward import ForwardProgram
 
 _OFFLOADED = ("all_gather", "reduce_scatter", "all_reduce")
-_ERRAND, _OUTCOME, _MODULE, _PHASE = "errand.json", "outcome.json", "module.hlo", "phase"
+_ERRAND, _OUTCOME, _MODULE, _PHASE, _DUMP = "errand.json", "outcome.json", "module.hlo", "phase", "dump"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +41,14 @@ class OurProgram:
     """A job's program by our own decoder.
 
     Attributes:
-        job: With batch, mesh, micro-steps and remat policy.
+        job: With nothing left to choose.
         compiler: Which compiles it.
+        serving: Which of a serving job's two programs; None of a training job, whose step it is.
     """
 
-    job: Job
+    job: AnyJob
     compiler: CompilerName
+    serving: Phase | None = None
 
     @property
     def question(self) -> str:
@@ -54,8 +60,12 @@ class OurProgram:
             MissingExtraError: The compiler is not installed.
         """
         check_installed(self.compiler)
-        program = training_program(self.job)
-        asked = (program, topology_of(self.job.hardware, self.compiler), sorted(self._options.items()), self.compiler)
+        asked = (
+            self._program,
+            topology_of(self.job.hardware, self.compiler),
+            sorted(self._options.items()),
+            self.compiler,
+        )
         return "\n".join((repr(asked), source_digest(), repr(sorted(installed_versions().items()))))
 
     def command(self, folder: Path) -> Command:
@@ -65,10 +75,11 @@ class OurProgram:
         errand = Errand(
             job=str(file),
             compiler=self.compiler,
-            options=self._options,
+            options={**self._options, **(dump_options(folder / _DUMP) if self.compiler == "tpu" else {})},
             outcome=str(folder / _OUTCOME),
             hlo=str(folder / _MODULE),
             phase=str(folder / _PHASE),
+            serving=self.serving,
         )
         (folder / _ERRAND).write_text(errand_json(errand), encoding="utf-8")
         environment = dict(tpu_environment())
@@ -87,9 +98,18 @@ class OurProgram:
         """The outcome and the module's text."""
         if ended.code:
             raise failed(ended)
-        module = folder / _MODULE
+        module, dump = folder / _MODULE, folder / _DUMP
         outcome = read_outcome((folder / _OUTCOME).read_text(encoding="utf-8"))
-        return Found(outcome=outcome, hlo=module if module.exists() else None)
+        return Found(
+            outcome=replace(outcome, largest=largest_at_peak(dump)),
+            hlo=module if module.exists() else dumped_program(dump),
+        )
+
+    @property
+    def _program(self) -> ForwardProgram:
+        if not isinstance(self.job, ServingJob):
+            return training_program(self.job)
+        return serving_program(self.job, self.serving or "prefill")
 
     @property
     def _options(self) -> Mapping[str, str]:
@@ -113,7 +133,7 @@ def topology_of(hardware: Slice, compiler: CompilerName) -> AbstractTopology | G
             assert_never(compiler)
 
 
-def compiler_options(job: Job) -> Mapping[str, str]:
+def compiler_options(job: AnyJob) -> Mapping[str, str]:
     """What a job tells the TPU compiler, as its own options."""
     compiler = job.plan.compiler
     options: dict[str, str] = {}

@@ -8,10 +8,13 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import InputError
+from ridgeline.hlo.peak import LiveValue
 from ridgeline.units import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from ridgeline.job.serving import Phase
 
 _OUT_OF_HBM = re.compile(
     r"required for \w+ temporaries \((?P<needed>[\d.]+[KMGTP]?)\) "
@@ -71,6 +74,7 @@ class Outcome:
         versions: Of the libraries that took part.
         memory: Of the compiled program; None where there was no place for it.
         refusal: Why there was none.
+        largest: The largest values at the peak, where the compiler tells them.
     """
 
     compile_s: float
@@ -79,6 +83,7 @@ class Outcome:
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
     memory: CompiledMemory | None = None
     refusal: OutOfMemory | None = None
+    largest: tuple[LiveValue, ...] = ()
 
 
 def outcome_json(outcome: Outcome) -> str:
@@ -94,11 +99,12 @@ def read_outcome(text: str) -> Outcome:
     """
     try:
         found: dict[str, Any] = json.loads(text)
-        memory, refusal = found.pop("memory"), found.pop("refusal")
+        memory, refusal, largest = found.pop("memory"), found.pop("refusal"), found.pop("largest", ())
         return Outcome(
             **found,
             memory=None if memory is None else CompiledMemory(**memory),
             refusal=None if refusal is None else OutOfMemory(**refusal),
+            largest=tuple(LiveValue(**each) for each in largest),
         )
     except (TypeError, KeyError, AttributeError) as error:
         raise ValueError(str(error)) from error
@@ -139,6 +145,7 @@ class Errand:
         outcome: Path to write the outcome to.
         hlo: Path to write the compiled module's text to.
         phase: Path to write to what it is doing.
+        serving: `prefill` or `decode` of a serving job; None of a training job.
     """
 
     job: str
@@ -147,6 +154,7 @@ class Errand:
     outcome: str
     hlo: str
     phase: str
+    serving: Phase | None = None
 
 
 def errand_json(errand: Errand) -> str:
