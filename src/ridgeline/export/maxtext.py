@@ -83,12 +83,13 @@ def topology_name(hardware: Slice) -> str:
             return name
     chips = prod(hardware.shape)
     alike = [each for each in shapes.values() if _chips(each) == chips]
+    known = f"a shape that MaxText knows{f': {alike[0]} has as many chips' if alike else ''}"
     raise InputError(
         f"MaxText {maxtext_version().version} has no name for such a slice",
         where="hardware",
         value=hardware.name,
-        expected=f"{chip}: {', '.join(shapes.values())}" if shapes else "v4, v5e, v5p, v6e or tpu7x",
-        fix=f"use {chip}:{alike[0]}, which has as many chips" if alike else "choose another slice, or --program ours",
+        expected=known if shapes else "v4, v5e, v5p, v6e or tpu7x",
+        fix=f"use {chip}:{alike[0]}, or --program ours" if alike else "choose another slice, or --program ours",
     )
 
 

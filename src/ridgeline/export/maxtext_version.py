@@ -51,18 +51,21 @@ class MaxTextVersion:
                 raise self._refusal("no such key", key, key, nearest(key, self.keys) or "leave it out")
             if isinstance(kind, tuple):
                 if value not in kind:
-                    raise self._refusal("no such value", key, value, f"use one of {', '.join(filter(None, kind))}")
+                    fix = nearest(str(value), filter(None, kind)) or "use one of those"
+                    raise self._refusal("no such value", key, value, fix)
             elif not _has_type(value, kind):
                 raise self._refusal(f"not of type {kind}", key, value, f"give a value of type {kind}")
         model = settings.get("model_name", "default")
         if model != "default" and model not in self.models:
             fix = nearest(str(model), self.models) or "describe the model by its dimensions"
-            raise self._refusal("no such model", "model_name", model, fix)
+            raise self._refusal("no file for such a model", "model_name", model, fix)
 
     def _refusal(self, what: str, key: str, value: Value, fix: str) -> InputError:
         known = self.keys.get(key)
-        expected = "a key of base.yml" if known is None else ", ".join(known) if isinstance(known, tuple) else known
-        return InputError(f"MaxText {self.version}: {what}", where=key, value=value, expected=expected, fix=fix)
+        expected = "a key of base.yml" if known is None else known
+        if isinstance(known, tuple):
+            expected = ", ".join(filter(None, known))
+        return InputError(f"MaxText {self.version}: {what}", where=key, value=value, expected=str(expected), fix=fix)
 
 
 @cache
