@@ -118,8 +118,8 @@ def test_a_missing_compiler_is_met_with_the_line_that_installs_it(monkeypatch: p
 def test_what_our_program_lacks_is_said_before_a_child_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilation, "run_watched", no_child)
 
-    with pytest.raises(InputError, match="our program has no quantization yet"):
-        compile_program(OurProgram(job=tiny_job(plan__quantization="int8"), compiler="cpu"))
+    with pytest.raises(InputError, match="our program has no quantization with static scales yet"):
+        compile_program(OurProgram(job=tiny_job(plan__quantization={"kind": "fp8", "scaling": "static"}), compiler="cpu"))
 
 
 def test_what_a_job_tells_the_compiler_becomes_its_options() -> None:

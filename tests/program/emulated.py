@@ -12,7 +12,7 @@ import json
 import math
 import os
 import sys
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,14 +26,18 @@ os.environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": FLAGS}
 SMALL = 1e-3
 """A gradient of a smaller norm is nothing but rounding: that of a key's bias, which softmax does not see, is zero."""
 
+SLICES = {1: "v5e:1x1", 4: "v5e:2x2", 8: "v5e:2x4"}
+"""By their devices."""
+
 import jax  # noqa: E402 - after the number of devices is set
 import numpy as np  # noqa: E402 - as jax
 
+from ridgeline.job.job import DCN_AXES  # noqa: E402 - as jax
 from ridgeline.job.origin import Setting  # noqa: E402 - as jax
 from ridgeline.job.reading import read_job  # noqa: E402 - as jax
-from ridgeline.program.decoder import Decoder  # noqa: E402 - as jax
 from ridgeline.program.mesh import cpu_mesh  # noqa: E402 - as jax
 from ridgeline.program.optimizer import AdamW  # noqa: E402 - as jax
+from ridgeline.program.pipeline import in_stages  # noqa: E402 - as jax
 from ridgeline.program.request import TrainingProgram, training_program  # noqa: E402 - as jax
 from ridgeline.program.training import abstract_state, initial_state, loss_and_gradients, training_step  # noqa: E402 - as jax
 
@@ -43,7 +47,7 @@ def program_of(question: dict[str, Any]) -> TrainingProgram:
     mesh = question["mesh"]
     tables = {
         "model": question["model"],
-        "hardware": {1: "v5e:1x1", 4: "v5e:2x2", 8: "v5e:2x4"}[math.prod(mesh.values())],
+        "hardware": "2*v5e:2x2" if set(mesh) & set(DCN_AXES) else SLICES[math.prod(mesh.values())],
         "workload": {"seq_len": 16, "global_batch": 8},
         "plan": {"mesh": mesh, "remat": "full"} | question.get("plan", {}),
     }
@@ -68,15 +72,14 @@ def measured(question: dict[str, Any]) -> dict[str, Any]:
     program = program_of(question)
     mesh = cpu_mesh(program.layout)
     state = jax.tree.map(
-        lambda array, shape: jax.device_put(np.asarray(array, shape.dtype), shape.sharding),
+        lambda array, shape: jax.device_put(_stacked(array, shape.shape, program).astype(shape.dtype), shape.sharding),
         first_state(question),
         abstract_state(program, mesh),
     )
     shape = program.global_batch, program.seq_len + 1
     tokens = np.random.default_rng(0).integers(0, question["model"]["vocab_size"], shape).astype(np.int32)
-    decoder = Decoder(program=program, mesh=mesh)
-    loss, gradients = jax.jit(lambda weights: loss_and_gradients(decoder, weights, tokens))(state["weights"])
-    found = {name: np.asarray(gradient, np.float64) for name, gradient in gradients.items()}
+    loss, gradients = jax.jit(partial(loss_and_gradients, program, mesh))(state["weights"], tokens)
+    found = {name: _in_order(np.asarray(gradient, np.float64), name, program) for name, gradient in gradients.items()}
     step = training_step(program, mesh, optimizer=AdamW(learning_rate=1e-2))
     losses = []
     for _ in range(question.get("steps", 0)):
@@ -89,6 +92,20 @@ def measured(question: dict[str, Any]) -> dict[str, Any]:
         "devices": len(mesh.devices.flat),
         "losses": losses,
     }
+
+
+def _stacked(array: np.ndarray, shape: tuple[int, ...], program: TrainingProgram) -> np.ndarray:
+    """An array of one device, as a program with stages holds it."""
+    return array if array.shape == shape else in_stages(array, program.pipeline)
+
+
+def _in_order(array: np.ndarray, name: str, program: TrainingProgram) -> np.ndarray:
+    """A weight's gradient with its layers in order, whatever the stages."""
+    tensor, count = program.weights[name]
+    stages, repeats = program.pipeline.num_stages, program.pipeline.num_repeats
+    if not count or stages == 1:
+        return array
+    return array.reshape(repeats, -1, stages, *tensor.shape).swapaxes(1, 2).reshape(count, *tensor.shape)
 
 
 def answers(questions: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from ridgeline.model.operations import Attention
 from ridgeline.program.layout import Layout
 from ridgeline.program.request import TrainingProgram, training_program
 from ridgeline.program.splash import splash_flops
+from ridgeline.program.training import stacked_shape
 from tests.messages import refusal
 
 
@@ -69,9 +70,38 @@ def test_a_dimension_that_the_mesh_does_not_divide_is_named_with_its_tensor() ->
     [
         ("deepseek3.2-671b", {}, "sparse attention", "2048 keys of a query"),
         ("gemma4-e4b", {}, "per-layer inputs", 256),
-        ("llama3.1-8b", {"plan__quantization": "int8"}, "quantization", "int8"),
-        ("llama3.1-8b", {"plan__vocab_tiling": 4}, "vocabulary tiling", 4),
-        ("llama3.1-8b", {"plan__mesh": "fsdp=4,pp=4"}, "pp axis", "pp=4"),
+        (
+            "llama3.1-8b",
+            {"plan__mesh": "fsdp=4,cp=4", "plan__context": {"strategy": "ring"}},
+            "context parallelism by another strategy than all_gather",
+            "ring",
+        ),
+        (
+            "llama3.1-8b",
+            {"plan__mesh": "fsdp=4,cp=4", "plan__context": {"load_balance": True}},
+            "reordering of tokens for context parallelism",
+            "yes",
+        ),
+        (
+            "llama3.1-8b",
+            {"plan__quantization": {"kind": "fp8", "scaling": "static"}},
+            "quantization with static scales",
+            "static",
+        ),
+        (
+            "llama3.1-8b",
+            {"plan__quantization": {"kind": "fp8", "rounding": "stochastic"}},
+            "quantization with stochastic rounding",
+            "stochastic",
+        ),
+        (
+            "llama3.1-8b",
+            {"plan__quantization": {"kind": "fp8", "granularity": "sub_channel"}},
+            "quantization with scales of sub-channels",
+            "sub_channel",
+        ),
+        ("mixtral-8x7b", {"plan__quantization": "fp8"}, "quantization of experts", "fp8"),
+        ("gemma3-27b", {"plan__mesh": "fsdp=8,pp=2"}, "pipeline over a mix of different layers", "2 loops"),
     ],
 )
 def test_a_part_that_our_program_lacks_is_named(model: str, more: dict[str, object], what: str, value: object) -> None:
@@ -80,6 +110,62 @@ def test_a_part_that_our_program_lacks_is_named(model: str, more: dict[str, obje
 
     assert caught.value.what == f"our program has no {what} yet"
     assert caught.value.value == value
+
+
+@pytest.mark.parametrize(
+    ("model", "pipeline", "expected"),
+    [
+        (
+            "llama3.1-8b",
+            {"repeats": 3},
+            refusal(
+                "the layers are not divisible by the stages",
+                where="plan.pipeline",
+                value="32 over pp=4, 3 repeats",
+                expected="a multiple of 12",
+                fix="lower the degree of pp or the repeats",
+            ),
+        ),
+        (
+            "llama3.1-8b",
+            {"microbatches": 6},
+            refusal(
+                "the microbatches are not divisible by the stages",
+                where="plan.pipeline.microbatches",
+                value="6 over pp=4",
+                expected="a multiple of 4",
+                fix="use 4",
+            ),
+        ),
+    ],
+)
+def test_a_pipeline_that_does_not_come_out_even_is_refused(model: str, pipeline: dict[str, int], expected: str) -> None:
+    with pytest.raises(InputError) as caught:
+        program_of(model, "fsdp=4,pp=4", plan__pipeline=pipeline)
+
+    assert str(caught.value) == expected
+
+
+def test_a_stage_stores_its_own_layers_and_the_stages_share_out_what_lies_outside() -> None:
+    program = program_of("llama3.1-8b", "fsdp=4,pp=4", plan__pipeline={"microbatches": 4, "repeats": 2})
+    query, layers = program.weights["layer/attention/query"]
+
+    assert stacked_shape(query, layers, num_stages=4) == (8, 4, 4096, 32, 128)
+    assert program.layout.stream == (("fsdp",), (), ())
+    assert program.layout.outside.stream == (("pp", "fsdp"), (), ())
+
+
+def test_tiles_of_the_vocabulary_divide_the_tokens_of_a_device() -> None:
+    with pytest.raises(InputError) as caught:
+        program_of("llama3.1-8b", "fsdp=4,tp=4", plan__vocab_tiling=24)
+
+    assert str(caught.value) == refusal(
+        "the vocabulary's tiles do not divide the tokens of a sequence on a device",
+        where="plan.vocab_tiling",
+        value="24",
+        expected="a divisor of 1024",
+        fix="use 8",
+    )
 
 
 def test_what_is_left_to_choose_is_asked_for() -> None:

@@ -9,7 +9,7 @@ Shapes: B batch, S sequence, D embed, V vocabulary.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,6 +20,7 @@ from ridgeline.program.experts import mixture
 from ridgeline.program.feed_forward import mlp
 from ridgeline.program.mixing import attention
 from ridgeline.program.part import Part
+from ridgeline.program.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,26 +56,17 @@ class Decoder:
     mesh: Mesh
     keys: Keys | None = None
 
-    def loss(self, weights: Weights, tokens: Array) -> Array:
-        """Mean cross-entropy of each next token, in f32.
+    def logits(self, weights: Weights, tokens: Array) -> Array:
+        """Of the token that follows each: [B, S] to [B, S, V].
 
         Args:
             weights: By name.
-            tokens: [B, S + 1].
+            tokens: [B, S].
         """
-        import jax
-        import jax.numpy as jnp
+        return self.head(weights, self.hidden(weights, tokens))
 
-        logits = self.logits(weights, tokens[:, :-1])
-        targets = self._tokens(tokens[:, 1:])
-        with jax.named_scope("head/loss"):
-            logits = logits.astype(jnp.float32)
-            is_target = jnp.arange(logits.shape[-1]) == targets[..., None]
-            chosen = jnp.sum(jnp.where(is_target, logits, 0.0), axis=-1)
-            return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - chosen)
-
-    def logits(self, weights: Weights, tokens: Array) -> Array:
-        """Of the token that follows each: [B, S] to [B, S, V].
+    def hidden(self, weights: Weights, tokens: Array) -> Array:
+        """The stream behind all layers: [B, S] to [B, S, D].
 
         Args:
             weights: By name.
@@ -83,19 +75,15 @@ class Decoder:
         stream = self.embedded(weights, tokens)
         for scan in self.program.scans:
             stream = self._layers(scan, weights, stream)
-        return self.head(weights, stream)
-
-    def _tokens(self, tokens: Array) -> Array:
-        layout = self.program.layout
-        return self._part(self.program.tree.embedding, {}).laid_out(tokens, (layout.batch, layout.sequence))
+        return stream
 
     def embedded(self, weights: Weights, tokens: Array) -> Array:
         """Rows of the table, of the table of positions if there is one, projected and normed as declared: [B, S, D]."""
         import jax
 
-        tokens = self._tokens(tokens)
         block = self.program.tree.embedding
-        part = self._part(block, weights)
+        part = self._outside_part(block, weights)
+        tokens = part.laid_out(tokens, (part.layout.batch, part.layout.sequence))
         with jax.named_scope(block.name):
             found = part.rows("tokens", tokens)
             if "project_in" in part:
@@ -111,12 +99,15 @@ class Decoder:
         layers = {position.name: self._checkpointed(position) for position in scan.positions}
         stacked = {position.name: self.stacked(position, weights) for position in scan.positions}
 
-        def one_round(stream: Array, own: Mapping[str, Weights]) -> tuple[Array, None]:
+        def one_round(stream: Array, own: Mapping[str, Weights]) -> Array:
             for name, layer in layers.items():
                 stream = layer(stream, own[name])
-            return stream, None
+            return stream
 
-        return jax.lax.scan(one_round, stream, stacked)[0]
+        if self.program.layout.stages:
+            pipeline = Pipeline(program=self.program, mesh=self.mesh, one_round=one_round)
+            return pipeline(stacked, stream)
+        return jax.lax.scan(lambda stream, own: (one_round(stream, own), None), stream, stacked)[0]
 
     def _checkpointed(self, position: Position) -> LayerFunction:
         return checkpointed(partial(self.layer, position.layer), self.program.remat)
@@ -149,12 +140,15 @@ class Decoder:
         table = self.program.tree.embedding.operations[0]
         if self.program.tree.tied and isinstance(table, Lookup):
             weights = {**weights, table.weight.name: weights[table.weight.name].T}
-        part = self._part(self.program.tree.head, weights)
+        part = self._outside_part(self.program.tree.head, weights)
         with jax.named_scope("head"):
             normed = _gathered(part, _normed(part, stream))
             if "project_out" in part:
                 normed = part.project("project_out", normed)
             return part.project("logits", normed)
+
+    def _outside_part(self, block: Block, weights: Weights) -> Part:
+        return replace(self._part(block, weights), layout=self.program.layout.outside)
 
     def _part(self, block: Block, weights: Weights) -> Part:
         return Part.of_block(block, weights, program=self.program, mesh=self.mesh, keys=self.keys)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ridgeline.job.job import AttentionKernel, Dtypes, ExpertKernel, Remat
+    from ridgeline.job.job import AttentionKernel, Dtypes, ExpertKernel, Quantization, Remat
     from ridgeline.model.operations import ModelTree, Tensor
     from ridgeline.program.layout import Layout
+    from ridgeline.program.pipeline import Schedule
     from ridgeline.program.scans import LayerScan
 
 
@@ -64,6 +65,16 @@ class ForwardProgram(Protocol):
     @property
     def attention(self) -> AttentionKernel:
         """Kernel and tiles."""
+        ...
+
+    @property
+    def pipeline(self) -> Schedule:
+        """How microbatches pass through the stages, where there are any."""
+        ...
+
+    @property
+    def quantization(self) -> Quantization | None:
+        """The recipe of its matmuls in low precision."""
         ...
 
     @property

@@ -12,11 +12,11 @@ which everything but key-value heads is split.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Final
 
-from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
+from ridgeline.cost.columns import MESH_AXES_OF, STAGE_AXES, TENSOR_AXES
 from ridgeline.errors import InputError
 from ridgeline.job.job import BATCH_AXES, DCN_AXES
 
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from ridgeline.job.sharding import Axes
     from ridgeline.model.operations import Activation, Tensor
 
-PROGRAM_AXES: Final = ("dcn_dp", "dcn_fsdp", "dp", "fsdp", "fsdp_transpose", "cp", "ep", "tp", "tp_sequence")
+PROGRAM_AXES: Final = (
+    *("dcn_dp", "dcn_fsdp", "dcn_pp", "pp", "dp"),
+    *("fsdp", "fsdp_transpose", "cp", "ep", "tp", "tp_sequence"),
+)
 """Mesh axes that our program knows, outermost first: what speaks most lies closest."""
 
 COPY_AXIS: Final = "kv_copy"
@@ -49,12 +52,14 @@ class Layout:
         is_stationary: Weights lie as they are used; none is gathered.
         is_one_token: A pass computes one token of each sequence, which no axis splits.
         experts_on_fsdp: The fsdp axis stores experts whole, some on each device, instead of a part of each.
+        is_outside: Of arrays outside the layers, whose sequences the stages of a pipeline share out too.
     """
 
     degrees: Mapping[str, int]
     is_stationary: bool = False
     is_one_token: bool = False
     experts_on_fsdp: bool = False
+    is_outside: bool = False
 
     @property
     def mesh_axes(self) -> Mapping[str, int]:
@@ -69,7 +74,17 @@ class Layout:
     @property
     def batch(self) -> Axes:
         """Mesh axes that split the batch."""
-        return self._present(BATCH_AXES)
+        return (self.stages if self.is_outside else ()) + self._present(BATCH_AXES)
+
+    @property
+    def stages(self) -> Axes:
+        """Mesh axes along which the stages of a pipeline lie."""
+        return self._present(STAGE_AXES)
+
+    @property
+    def outside(self) -> Layout:
+        """The layout of embedding and head."""
+        return replace(self, is_outside=True)
 
     @property
     def sequence(self) -> Axes:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ridgeline.model.operations import Attention, Elementwise, ExpertMatmul, Lookup, Matmul
 from ridgeline.program.attention import OwnKeys
 from ridgeline.program.dtypes import jax_dtype
+from ridgeline.program.quantization import quantized_product
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,6 +40,7 @@ class Part:
     Attributes:
         program: What is computed.
         mesh: The devices, with the axes of the program's layout.
+        layout: How the mesh splits its arrays.
         operations: By their path below this part.
         weights: Of the whole layer.
         keys: Where attention finds keys and values.
@@ -46,6 +48,7 @@ class Part:
 
     program: ForwardProgram
     mesh: Mesh
+    layout: Layout
     operations: Mapping[str, Operation]
     weights: Weights
     keys: Keys
@@ -58,6 +61,7 @@ class Part:
         return Part(
             program=program,
             mesh=mesh,
+            layout=program.layout,
             operations={operation.path: operation for operation in block.operations},
             weights=weights,
             keys=keys or OwnKeys(program=program, mesh=mesh),
@@ -72,11 +76,6 @@ class Part:
     def __contains__(self, name: str) -> bool:
         """Whether an operation is declared."""
         return name in self.operations
-
-    @property
-    def layout(self) -> Layout:
-        """How the mesh splits arrays."""
-        return self.program.layout
 
     def matmul(self, name: str) -> Matmul:
         """A declared matmul."""
@@ -131,7 +130,12 @@ class Part:
 
         operation = self.matmul(name)
         with jax.named_scope(operation.path):
-            product = jnp.tensordot(operand, self.weight(operation.weight), operation.num_contracted)
+            weight, num_contracted = self.weight(operation.weight), operation.num_contracted
+            recipe = self.program.quantization
+            if recipe is None or not operation.quantizable:
+                product = jnp.tensordot(operand, weight, num_contracted)
+            else:
+                product = quantized_product(operand, weight, num_contracted, recipe)
             if operation.bias is not None:
                 product = product + self.weight(operation.bias)
             return self.laid_out(product, self.layout.intermediate(operation.output))

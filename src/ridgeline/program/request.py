@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import TYPE_CHECKING
 
+from ridgeline.cost.columns import STAGE_AXES
 from ridgeline.errors import InputError
 from ridgeline.model.accounting import operations
 from ridgeline.model.operations import Attention
-from ridgeline.model.spec import AttentionSpec, LayerSpec, MlaSpec
+from ridgeline.model.spec import AttentionSpec, LayerSpec, MlaSpec, MoeSpec
 from ridgeline.model.tree import model_tree
 from ridgeline.program.layout import PROGRAM_AXES, Layout
+from ridgeline.program.pipeline import Schedule
+from ridgeline.program.quantization import unknown_choices
 from ridgeline.program.scans import declared_weights, layer_scans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ridgeline.job.job import AttentionKernel, Dtypes, ExpertKernel, Job, Optimizer, Remat
+    from ridgeline.job.job import (
+        AttentionKernel,
+        Dtypes,
+        ExpertKernel,
+        Job,
+        Optimizer,
+        PlanRequest,
+        Quantization,
+        Remat,
+    )
     from ridgeline.model.operations import ModelTree, Tensor
     from ridgeline.model.spec import ModelSpec
     from ridgeline.program.scans import LayerScan
@@ -41,6 +53,9 @@ class TrainingProgram:
         optimizer: Widths of its moments.
         attention: Kernel and tiles.
         experts: Kernel and dispatch of experts.
+        pipeline: How microbatches pass through the stages; one of each where there are none.
+        quantization: A recipe for matmuls in low precision, or None.
+        vocab_tiling: Parts of the tokens whose logits exist one after another.
     """
 
     tree: ModelTree
@@ -54,6 +69,9 @@ class TrainingProgram:
     optimizer: Optimizer
     attention: AttentionKernel
     experts: ExpertKernel
+    pipeline: Schedule
+    quantization: Quantization | None
+    vocab_tiling: int
 
     @property
     def weights(self) -> Mapping[str, tuple[Tensor, int]]:
@@ -89,6 +107,9 @@ def training_program(job: Job) -> TrainingProgram:
         optimizer=plan.optimizer,
         attention=plan.attention,
         experts=plan.experts,
+        pipeline=_schedule(plan),
+        quantization=plan.quantization,
+        vocab_tiling=plan.vocab_tiling,
     )
     _check_sizes(program)
     return program
@@ -123,7 +144,17 @@ def _check_sizes(program: TrainingProgram) -> None:
     for path, operation, _ in operations(program.tree):
         if isinstance(operation, Attention) and operation.num_kv_heads > 1:  # a fused projection is all heads together
             layout.check_size(operation.num_kv_heads, layout.tensor, what=f"the key-value heads of {path}", where=where)
-    ways = program.micro_steps * prod(layout.degrees[axis] for axis in layout.batch)
+    _check_pipeline(program)
+    tokens = program.seq_len // layout.ways(layout.stream[1])
+    if tokens % program.vocab_tiling:
+        raise InputError(
+            "the vocabulary's tiles do not divide the tokens of a sequence on a device",
+            where="plan.vocab_tiling",
+            value=program.vocab_tiling,
+            expected=f"a divisor of {tokens}",
+            fix=f"use {gcd(tokens, program.vocab_tiling)}",
+        )
+    ways = program.micro_steps * program.pipeline.num_microbatches * layout.ways(layout.batch)
     if program.global_batch % ways:
         raise InputError(
             "the batch is not divisible by the mesh and the micro-steps",
@@ -131,6 +162,34 @@ def _check_sizes(program: TrainingProgram) -> None:
             value=program.global_batch,
             expected=f"a multiple of {ways}",
             fix=f"use {ways * max(program.global_batch // ways, 1)}",
+        )
+
+
+def _check_pipeline(program: TrainingProgram) -> None:
+    """Every stage has as many layers, and as many microbatches enter through it."""
+    schedule = program.pipeline
+    if schedule.num_stages == 1:
+        return
+    if len(program.scans) != 1:
+        mixed = "pipeline over a mix of different layers", f"{len(program.scans)} loops"
+        refuse_the_first(iter([mixed]), expected="equal layers, or a pattern of them that repeats")
+    stages = " × ".join(f"{axis}={program.layout.degrees[axis]}" for axis in program.layout.stages)
+    rounds, ways = sum(scan.count for scan in program.scans), schedule.num_stages * schedule.num_repeats
+    if rounds % ways:
+        raise InputError(
+            "the layers are not divisible by the stages",
+            where="plan.pipeline",
+            value=f"{rounds} over {stages}, {schedule.num_repeats} repeats",
+            expected=f"a multiple of {ways}",
+            fix="lower the degree of pp or the repeats",
+        )
+    if schedule.num_microbatches % schedule.num_stages:
+        raise InputError(
+            "the microbatches are not divisible by the stages",
+            where="plan.pipeline.microbatches",
+            value=f"{schedule.num_microbatches} over {stages}",
+            expected=f"a multiple of {schedule.num_stages}",
+            fix=f"use {schedule.num_stages * max(schedule.num_microbatches // schedule.num_stages, 1)}",
         )
 
 
@@ -187,15 +246,30 @@ def _unknown_layer_parts(layer: LayerSpec) -> Iterator[tuple[str, object]]:
 def _unknown_plan_parts(job: Job) -> Iterator[tuple[str, object]]:
     """What of a plan our program does not know: (what, which value)."""
     plan = job.plan
+    asked = plan.context.strategy or "all_gather"
     for axis, degree in plan.mesh.items():
         if axis not in PROGRAM_AXES and degree > 1:
             yield f"{axis} axis", f"{axis}={degree}"
     for name, value in (
-        ("quantization", plan.quantization.kind if plan.quantization else ""),
-        ("vocabulary tiling", plan.vocab_tiling if plan.vocab_tiling > 1 else ""),
+        ("context parallelism by another strategy than all_gather", asked if asked != "all_gather" else ""),
+        ("reordering of tokens for context parallelism", plan.mesh.get("cp", 1) > 1 and plan.context.load_balance),
     ):
         if value:
             yield name, value
+    if plan.quantization is not None:
+        yield from unknown_choices(plan.quantization)
+        if any(isinstance(layer.mlp, MoeSpec) for layer, _ in job.model.layers):
+            yield "quantization of experts", plan.quantization.kind
+
+
+def _schedule(plan: PlanRequest) -> Schedule:
+    """The pipeline of a plan; with one microbatch a stage and one pass where it says no more."""
+    num_stages = prod(plan.mesh.get(axis, 1) for axis in STAGE_AXES)
+    return Schedule(
+        num_stages=num_stages,
+        num_microbatches=(plan.pipeline.microbatches or num_stages) if num_stages > 1 else 1,
+        num_repeats=(plan.pipeline.repeats or 1) if num_stages > 1 else 1,
+    )
 
 
 def _missing(what: str) -> InputError:

@@ -14,6 +14,7 @@ from ridgeline.model.operations import Attention
 from ridgeline.model.spec import MlaSpec
 from ridgeline.model.tree import model_tree
 from ridgeline.program.layout import COPY_AXIS, Layout
+from ridgeline.program.pipeline import Schedule
 from ridgeline.program.request import check_model, refuse_the_first
 from ridgeline.program.scans import declared_weights, layer_scans
 
@@ -73,6 +74,16 @@ class ServingProgram:
     def remat(self) -> Remat:
         """There is no backward pass to keep anything for."""
         return Remat(policy="none")
+
+    @property
+    def pipeline(self) -> Schedule:
+        """It has no stages."""
+        return Schedule()
+
+    @property
+    def quantization(self) -> None:
+        """Its matmuls are computed in the compute dtype."""
+        return
 
     @property
     def experts(self) -> ExpertKernel:

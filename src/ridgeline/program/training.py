@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.model.operations import ExpertMatmul, Lookup, Matmul
 from ridgeline.program.decoder import Decoder
 from ridgeline.program.dtypes import jax_dtype
+from ridgeline.program.loss import mean_loss
 from ridgeline.program.optimizer import MOMENTS, AdamW, on_host, updated, updated_from_host
+from ridgeline.program.pipeline import in_stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,12 +30,11 @@ def training_step(program: TrainingProgram, mesh: Mesh, *, optimizer: AdamW | No
     """The jitted step `(state, tokens) -> (state, loss)`; the state's memory is used again."""
     import jax
 
-    decoder = Decoder(program=program, mesh=mesh)
     rule = replace(optimizer or AdamW(), mu_dtype=program.optimizer.mu_dtype)
-    rounds = {name: count for name, (_, count) in program.weights.items()}
+    rounds = {name: count // program.pipeline.num_stages for name, (_, count) in program.weights.items()}
 
     def step(state: State, tokens: Array) -> tuple[State, Array]:
-        loss, gradients = loss_and_gradients(decoder, state["weights"], tokens)
+        loss, gradients = loss_and_gradients(program, mesh, state["weights"], tokens)
         with jax.named_scope("optimizer"):
             if program.optimizer.state == "host":
                 return updated_from_host(state, gradients, rule, rounds=rounds), loss
@@ -43,22 +44,28 @@ def training_step(program: TrainingProgram, mesh: Mesh, *, optimizer: AdamW | No
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
 
 
-def loss_and_gradients(decoder: Decoder, weights: Mapping[str, Array], tokens: Array) -> tuple[Array, Any]:
+def loss_and_gradients(
+    program: TrainingProgram, mesh: Mesh, weights: Mapping[str, Array], tokens: Array
+) -> tuple[Array, Any]:
     """Mean loss of a step and its gradients, added up over micro-steps, in the dtype of gradients.
 
     Args:
-        decoder: The forward pass.
+        program: What is computed.
+        mesh: The devices.
         weights: By name.
         tokens: [B, S + 1].
     """
     import jax
     import jax.numpy as jnp
 
-    program = decoder.program
+    decoder = Decoder(program=program, mesh=mesh)
     count, dtype = program.micro_steps, jax_dtype(program.dtypes.gradients)
 
+    def of_weights(weights: Mapping[str, Array], tokens: Array) -> Array:
+        return mean_loss(decoder, weights, tokens, num_tiles=program.vocab_tiling)
+
     def one(tokens: Array) -> tuple[Array, Any]:
-        loss, gradients = jax.value_and_grad(decoder.loss)(weights, tokens)
+        loss, gradients = jax.value_and_grad(of_weights)(weights, tokens)
         return loss, jax.tree.map(lambda gradient: gradient.astype(dtype), gradients)
 
     if count == 1:
@@ -92,7 +99,9 @@ def abstract_state(program: TrainingProgram, mesh: Mesh) -> State:
     state: dict[str, Any] = {
         part: {
             name: jax.ShapeDtypeStruct(
-                stacked_shape(tensor, count), jax_dtype(dtype), sharding=placed(part, tensor, count)
+                stacked_shape(tensor, count, num_stages=program.pipeline.num_stages),
+                jax_dtype(dtype),
+                sharding=placed(part, tensor, count),
             )
             for name, (tensor, count) in program.weights.items()
         }
@@ -107,7 +116,7 @@ def abstract_tokens(program: TrainingProgram, mesh: Mesh) -> Any:  # noqa: ANN40
     import jax.numpy as jnp
 
     shape = program.global_batch, program.seq_len + 1
-    return jax.ShapeDtypeStruct(shape, jnp.int32, sharding=_sharding(mesh, program.layout.batch))
+    return jax.ShapeDtypeStruct(shape, jnp.int32, sharding=_sharding(mesh, program.layout.outside.batch))
 
 
 def initial_state(program: TrainingProgram, mesh: Mesh, *, seed: int = 0) -> State:
@@ -115,10 +124,14 @@ def initial_state(program: TrainingProgram, mesh: Mesh, *, seed: int = 0) -> Sta
     import jax
     import jax.numpy as jnp
 
+    def weight(key: Array, tensor: Tensor, count: int) -> Array:
+        made = _initial(key, tensor, count, fan_in(program, tensor)).astype(jax_dtype(program.dtypes.weights))
+        return in_stages(made, program.pipeline) if count and program.layout.stages else made
+
     def made() -> State:
         keys = jax.random.split(jax.random.key(seed), len(program.weights))
         weights = {
-            name: _initial(key, tensor, count, fan_in(program, tensor)).astype(jax_dtype(program.dtypes.weights))
+            name: weight(key, tensor, count)
             for key, (name, (tensor, count)) in zip(keys, program.weights.items(), strict=True)
         }
         mu, nu = (
@@ -158,15 +171,17 @@ def _initial(key: Array, tensor: Tensor, count: int, width: int | None) -> Array
     return jnp.ones(shape) if tensor.name.endswith("/scale") else jnp.zeros(shape)
 
 
-def stacked_shape(tensor: Tensor, count: int) -> tuple[int, ...]:
+def stacked_shape(tensor: Tensor, count: int, *, num_stages: int = 1) -> tuple[int, ...]:
     """The shape of a weight, stacked over `count` layers; 0 for one outside the layers."""
-    return (count, *tensor.shape) if count else tensor.shape
+    stack = (count // num_stages, num_stages) if num_stages > 1 else (count,)
+    return (*stack, *tensor.shape) if count else tensor.shape
 
 
 def weight_sharding(program: ForwardProgram, mesh: Mesh, tensor: Tensor, count: int) -> NamedSharding:
     """How a stacked weight lies on the devices."""
-    axes = program.layout.stored(tensor)
-    return _sharding(mesh, *((), *axes) if count else axes)
+    axes, stages = program.layout.stored(tensor), program.layout.stages
+    stack = ((), stages) if stages else ((),)
+    return _sharding(mesh, *(*stack, *axes) if count else axes)
 
 
 def _sharding(mesh: Mesh, *axes: tuple[str, ...]) -> NamedSharding:
