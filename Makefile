@@ -2,12 +2,13 @@
 # PYTHON=... names the interpreter to use; VENV=... the environment to make.
 
 VENV ?= .venv
+MAXTEXT_VENV ?= .venv-maxtext
 PYTHON ?=
 BIN := $(VENV)/bin
 INSTALL = sh scripts/install.sh $(VENV)
 
 .DEFAULT_GOAL := help
-.PHONY: help plan test test-slow check lint types layers rules pages docs smoke clean
+.PHONY: help plan maxtext test test-slow check lint types layers rules pages docs smoke clean
 .NOTPARALLEL:
 
 help:  ## Show this list.
@@ -15,6 +16,8 @@ help:  ## Show this list.
 
 plan: $(VENV)/core.stamp  ## Plan Llama 3.1 70B on 64 Ironwood chips.
 	@$(BIN)/ridgeline train llama3.1-70b --on tpu7x:4x4x4 --global-batch 256 --seq-len 8192 --tokens 15T
+
+maxtext: $(MAXTEXT_VENV)/maxtext.stamp  ## Install MaxText in an environment of its own, for `compile`.
 
 test: $(VENV)/test.stamp  ## Run the tests, without the slow ones.
 	@$(BIN)/python -m pytest -q
@@ -51,6 +54,10 @@ smoke: $(VENV)/test.stamp  ## Import everything, ask for help, run the doctests.
 clean:  ## Remove the virtual environment and all caches.
 	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find src tests docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(MAXTEXT_VENV)/maxtext.stamp: src/ridgeline/export/maxtext_0_2_5.toml
+	@sh scripts/maxtext.sh $(MAXTEXT_VENV) $(PYTHON)
+	@touch $@
 
 $(VENV)/core.stamp: pyproject.toml constraints.txt
 	@$(INSTALL) '.' $(PYTHON)
