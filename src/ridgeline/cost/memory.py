@@ -41,7 +41,7 @@ from ridgeline.model.operations import Elementwise, Matmul
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ridgeline.model.operations import Layer
+    from ridgeline.model.operations import Activation, Layer
 
 LOGITS_BYTES = BYTES_OF["bf16"]
 """Bytes of one logit: the bf16 output of the matmul; the f32 cast is fused into the loss. Measured: MaxText's Qwen3-8B
@@ -118,7 +118,7 @@ def _kept_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) ->
         on_host = columns.offloaded.get(LAYER_INPUT, 0.0) * stream
         on_device = columns.saved.get(LAYER_INPUT, 0.0) * stream
         for activation in named_activations(layer):
-            width = activation.size / activation_shards(activation, columns) * columns.tensor
+            width = _kept_width(activation, setting) / activation_shards(activation, columns) * columns.tensor
             on_host = on_host + columns.offloaded.get(activation.name, 0.0) * width
             on_device = on_device + smaller(columns.saved.get(activation.name, 0.0) + columns.saved["*"], 1.0) * width
         on_device = on_device + columns.saved["*"] * _unnamed_elements(layer)
@@ -130,6 +130,13 @@ def _kept_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) ->
         saved_bytes(batch_tokens=in_flight, L=stage, saved_width=device, b_a=b_a),
         saved_bytes(batch_tokens=in_flight, L=stage, saved_width=host, b_a=b_a),
     )
+
+
+def _kept_width(activation: Activation, setting: TrainingSetting) -> float:
+    """Elements per token that are kept under a name; with attention's output goes each head's log-sum-exp, in f32."""
+    if activation.name != "context":
+        return activation.size
+    return activation.size + activation.shape[0] * BYTES_OF["f32"] / setting.activation_bytes
 
 
 def _unnamed_elements(layer: Layer) -> float:
@@ -213,7 +220,7 @@ def _kept_tensors(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tu
         stream = columns.saved.get(LAYER_INPUT, 0.0) * embed_dim(setting.tree) / layers_of_block(setting.tree)
         yield f"{layer.name}/{LAYER_INPUT}", stream * per_element * layer.count
         for activation in named_activations(layer):
-            kept = columns.saved.get(activation.name, 0.0) * activation.size
+            kept = columns.saved.get(activation.name, 0.0) * _kept_width(activation, setting)
             yield f"{layer.name}/{activation.name} (kept)", kept * per_element * layer.count
 
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 UNEXPLAINED: Final = "unexplained"
 
+_REPEATED: Final = "not kept, and done again for the gradients"
+_IN_F32: Final = "moved in f32, where the equation counts two bytes an element"
+
 _SUMS: Final = {"reduce_scatter", "all_reduce"}
 _OUTSIDE: Final = {"embedding", "head"}
 _ACROSS: Final = {*DCN_AXES, "dcn"}
@@ -149,13 +152,13 @@ def _permuted(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
     for scope in _SCOPES[1:]:
         for members in _grouped(still, lambda row, scope=scope: (row.half, frozenset(row.axes), scope(row.part))):
             chains = {number: row for number, row in members.items() if row.kind == "collective_permute"}
-            waiting = {number: row for number, row in members.items() if row.kind != "collective_permute"}
-            asked = sum((row.predicted_bytes or 0.0) - row.total_bytes for row in waiting.values())
+            short = {number: (row.predicted_bytes or 0.0) - row.total_bytes for number, row in members.items()}
+            asked = {number: missing for number, missing in short.items() if missing > 0}
             sent = sum(row.total_bytes for row in chains.values())
-            if asked > 0 and _CHAIN[0] <= sent / asked <= _CHAIN[1]:
-                for number in members:
+            if asked and _CHAIN[0] <= sent / sum(asked.values()) <= _CHAIN[1]:
+                for number in (*chains, *asked):
                     del still[number]
-                yield members, "a chain of permutes beside the matmul (collective matmul)"
+                yield (*chains, *asked), "a chain of permutes beside the matmul (collective matmul)"
 
 
 def _once_a_micro_step(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
@@ -169,7 +172,8 @@ def _twice_as_wide(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], s
     del step
     for number, row in still.items():
         if row.predicted_bytes and agree(row.total_bytes, 2 * row.predicted_bytes):
-            yield (number,), "moved in f32, where the equation counts two bytes an element"
+            is_repeated = agree(row.count, 2 * row.predicted_count)
+            yield (number,), _REPEATED if is_repeated else _IN_F32
 
 
 def _ends_a_sum_over_slices(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
@@ -241,14 +245,17 @@ def _width(rows: Iterable[CollectiveRow]) -> str | None:
     """Whether both witnesses move the same over several rows, each of which only one side may have.
 
     Returns:
-        What is to be said of the width of elements: "" where they are as wide; None where the sums differ.
+        What is to be said of width and repetition: "" where neither differs; None where the sums differ.
     """
     members = list(rows)
     predicted_bytes = sum(row.predicted_bytes or 0.0 for row in members)
     compiled_bytes = sum(row.total_bytes for row in members)
     if agree(compiled_bytes, predicted_bytes):
         return ""
-    return ", in f32" if agree(compiled_bytes, 2 * predicted_bytes) else None
+    if not agree(compiled_bytes, 2 * predicted_bytes):
+        return None
+    is_repeated = agree(sum(row.count for row in members), 2 * sum(row.predicted_count for row in members))
+    return ", each done twice" if is_repeated else ", in f32"
 
 
 def _itself(part: str) -> str:
