@@ -50,7 +50,7 @@ def splash_attention(
 
     layout = program.layout
     query_spec = PartitionSpec(layout.batch, layout.tensor, None, None)
-    key_spec = PartitionSpec(layout.batch, layout.tensor if operation.num_kv_heads > 1 else None, None, None)
+    key_spec = PartitionSpec(layout.batch, layout.kv_heads(operation.num_kv_heads), None, None)
     kernel = _kernel(
         program, operation, num_heads=operation.num_heads // prod(mesh.shape[axis] for axis in layout.tensor)
     )
