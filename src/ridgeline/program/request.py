@@ -250,7 +250,10 @@ def _unknown_plan_parts(job: Job) -> Iterator[tuple[str, object]]:
     for axis, degree in plan.mesh.items():
         if axis not in PROGRAM_AXES and degree > 1:
             yield f"{axis} axis", f"{axis}={degree}"
+    dispatch = plan.experts.dispatch or "dropless"
+    kernels = ("dense",) if dispatch == "capacity" else ("gmm", "ragged_dot")
     for name, value in (
+        (f"{dispatch} dispatch with the kernel {plan.experts.kernel}", plan.experts.kernel not in {None, *kernels}),
         ("context parallelism by another strategy than all_gather", asked if asked != "all_gather" else ""),
         ("reordering of tokens for context parallelism", plan.mesh.get("cp", 1) > 1 and plan.context.load_balance),
     ):
