@@ -7,6 +7,32 @@ from typing import Any
 _SIZES: dict[str, Any] = {"name": "tiny", "embed_dim": 32, "vocab_size": 64}
 _GQA = {"num_heads": 8, "num_kv_heads": 4, "head_dim": 8}
 
+PLAIN: dict[str, dict[str, Any]] = {
+    "multi-head (GPT)": _SIZES
+    | {
+        "num_layers": 2,
+        "attention": {"num_heads": 4, "num_kv_heads": 4, "head_dim": 8, "qkv_bias": True, "out_bias": True}
+        | {"rotary": False},
+        "mlp": {"mlp_dim": 128, "gated": False, "bias": True},
+        "norm": {"bias": True},
+        "max_position_embeddings": 16,
+        "tied_embeddings": True,
+    },
+    "multi-query": _SIZES
+    | {
+        "num_layers": 2,
+        "attention": {"num_heads": 4, "num_kv_heads": 1, "head_dim": 8},
+        "mlp": {"mlp_dim": 64},
+    },
+    "mixture of experts (Mixtral)": _SIZES
+    | {
+        "num_layers": 2,
+        "attention": _GQA,
+        "moe": {"num_experts": 4, "top_k": 2, "expert_mlp_dim": 16},
+    },
+}
+"""Families of equal layers, whose gradients other tests look at."""
+
 FAMILIES: dict[str, dict[str, Any]] = {
     "local-global (Gemma 3)": _SIZES
     | {
@@ -28,10 +54,11 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "layer": {"chunked": {"attention": {"span": {"kind": "chunked", "window": 6}}}},
         "mlp": {"mlp_dim": 64, "fused": True},
     },
-    "latent attention (DeepSeek)": _SIZES
+    "latent attention, experts with shared ones (DeepSeek)": _SIZES
     | {
         "num_layers": 3,
-        "leading": ["wide"],
+        "leading": ["dense"],
+        "pattern": ["moe"],
         "mla": {
             "num_heads": 4,
             "q_lora_rank": 24,
@@ -40,9 +67,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
             "qk_rope_head_dim": 4,
             "v_head_dim": 12,
         },
-        "mlp": {"mlp_dim": 64},
-        "pattern": ["narrow"],
-        "layer": {"wide": {"mlp": {"mlp_dim": 128}}},
+        "moe": {"num_experts": 4, "top_k": 2, "expert_mlp_dim": 16, "shared_mlp_dim": 32, "shared_gate": True},
+        "layer": {"dense": {"mlp": {"mlp_dim": 64}}},
     },
     "parallel and plain (Falcon)": _SIZES
     | {
@@ -64,4 +90,4 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "logits_bias": True,
     },
 }
-"""By what they are."""
+"""Families of several kinds of layer or of attention."""

@@ -2,8 +2,9 @@
 
     python tests/program/families_emulated.py < questions.json
 
-A question is one of `emulated.py`; with `"reference": true` the answer has the largest distance of the program's logits
-from those of `reference.py`, over the largest logit, with random numbers in every weight.
+Questions are those of `emulated.py`: `{"references": [...], "measured": [...]}`. Of the first the answer is the largest
+distance of the program's logits from those of `reference.py`, over the largest logit, with random numbers in every
+weight; of the second that of `emulated.py`.
 """
 
 from __future__ import annotations
@@ -58,13 +59,10 @@ def layers(
 
 
 def main() -> None:
-    """Answers every question."""
-    questions = json.load(sys.stdin)
-    answers = emulated.answers(questions)
-    for question, answer in zip(questions, answers, strict=True):
-        if question.get("reference"):
-            answer["reference_error"] = reference_error(question)
-    json.dump(answers, sys.stdout)
+    """Answers every question of both kinds."""
+    asked = json.load(sys.stdin)
+    errors = [reference_error(question) for question in asked["references"]]
+    json.dump({"references": errors, "measured": emulated.answers(asked["measured"])}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -62,10 +62,12 @@ def layer(table: Table, weights: Weights, stream: list[Array], name: str) -> lis
             row + one + mlp(table["mlp"], weights, other, f"{block}/mlp")
             for row, one, other in zip(stream, mixed, fed, strict=True)
         ]
-    for block in (f"{name}/attention", f"{name}/mlp"):
+    for block in (f"{name}/attention", f"{name}/moe" if "moe" in table else f"{name}/mlp"):
         before = [normed(row, weights, f"{block}/norm") if table.get("pre_norms", 2) else row for row in stream]
         if block.endswith("attention"):
             after = mixer(table, weights, before, block)
+        elif block.endswith("moe"):
+            after = [experts(table["moe"], weights, row, block) for row in before]
         else:
             after = [mlp(table["mlp"], weights, row, block) for row in before]
         if table.get("post_norm"):
@@ -177,6 +179,21 @@ def mlp(spec: Table, weights: Weights, row: Array, block: str) -> Array:
         gate, up = (up[0::2], up[1::2]) if spec.get("fused") else (row @ weights[f"{block}/gate"], up)
         hidden = gate * sigmoid(gate) * up
     return hidden @ weights[f"{block}/down"] + weights.get(f"{block}/down/bias", 0.0)
+
+
+def experts(spec: Table, weights: Weights, row: Array, block: str) -> Array:
+    """The best few experts, weighted by their scores, and what every token visits: https://arxiv.org/abs/2401.04088."""
+    scores = softmax(list(row @ weights[f"{block}/router"]))
+    best = sorted(range(spec["num_experts"]), key=lambda expert: -scores[expert])[: spec["top_k"]]
+    output = np.zeros_like(row)
+    for expert in best:
+        own = {name: weights[f"{block}/experts/{name}"][expert] for name in ("gate", "up", "down")}
+        share = scores[expert] / sum(scores[chosen] for chosen in best)
+        output = output + share * mlp({}, {f"expert/{name}": each for name, each in own.items()}, row, "expert")
+    if "shared_mlp_dim" in spec:
+        gate = sigmoid(row @ weights[f"{block}/shared/score"]) if spec.get("shared_gate") else 1.0
+        output = output + gate * mlp({}, weights, row, f"{block}/shared")
+    return output
 
 
 def normed(row: Array, weights: Weights, name: str) -> Array:

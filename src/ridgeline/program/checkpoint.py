@@ -13,21 +13,23 @@ if TYPE_CHECKING:
 
     from ridgeline.job.job import Remat
 
-    LayerFunction: TypeAlias = Callable[[Array, Mapping[str, Array]], Array]
-    """From the residual stream and a layer's weights to the stream behind it."""
+    RoundFunction: TypeAlias = Callable[[Array, Mapping[str, Mapping[str, Array]]], Array]
+    """From the residual stream and the weights of each layer of a loop's round to the stream behind them."""
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
-def checkpointed(function: Function, remat: Remat) -> Function:
-    """A layer, or a loop over some, whose backward pass computes again what the policy does not keep.
+def checkpointed(one_round: Function, remat: Remat) -> Function:
+    """A round of a loop over layers, whose backward pass computes again what the policy does not keep.
 
-    The layer's input is kept whatever the policy says, for JAX keeps the arguments of a checkpointed function.
+    Its input is kept whatever the policy says, for JAX keeps the arguments of a checkpointed function. Where a round is
+    a pattern of layers (Gemma 3's six), it is computed again as one, as MaxText does: between its layers only what the
+    policy names is kept.
     """
     import jax
 
     if keeps_unnamed(remat):
-        return function
+        return one_round
     places = placements(remat)
     policy = jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=[name for name, place in places.items() if place == "device"],
@@ -35,5 +37,5 @@ def checkpointed(function: Function, remat: Remat) -> Function:
         offload_src="device",
         offload_dst="pinned_host",
     )
-    # Inside a scan nothing is merged across the layer's border: the barrier against it would cost time only.
-    return cast("Function", jax.checkpoint(function, policy=policy, prevent_cse=False))
+    # Inside a scan nothing is merged across the round's border: the barrier against it would cost time only.
+    return cast("Function", jax.checkpoint(one_round, policy=policy, prevent_cse=False))

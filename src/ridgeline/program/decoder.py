@@ -10,7 +10,6 @@ Shapes: B batch, S sequence, D embed, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ridgeline.job.remat import LAYER_INPUT
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
     from ridgeline.model.operations import Block, Layer
     from ridgeline.program.attention import Keys
-    from ridgeline.program.checkpoint import LayerFunction
     from ridgeline.program.forward import ForwardProgram
     from ridgeline.program.part import Weights
     from ridgeline.program.scans import LayerScan, Position
@@ -96,21 +94,17 @@ class Decoder:
         """Layers one after another, over their stacked weights."""
         import jax
 
-        layers = {position.name: self._checkpointed(position) for position in scan.positions}
         stacked = {position.name: self.stacked(position, weights) for position in scan.positions}
 
         def one_round(stream: Array, own: Mapping[str, Weights]) -> Array:
-            for name, layer in layers.items():
-                stream = layer(stream, own[name])
+            for position in scan.positions:
+                stream = self.layer(position.layer, stream, own[position.name])
             return stream
 
+        body = checkpointed(one_round, self.program.remat)
         if self.program.layout.stages:
-            pipeline = Pipeline(program=self.program, mesh=self.mesh, one_round=one_round)
-            return pipeline(stacked, stream)
-        return jax.lax.scan(lambda stream, own: (one_round(stream, own), None), stream, stacked)[0]
-
-    def _checkpointed(self, position: Position) -> LayerFunction:
-        return checkpointed(partial(self.layer, position.layer), self.program.remat)
+            return Pipeline(program=self.program, mesh=self.mesh, one_round=body)(stacked, stream)
+        return jax.lax.scan(lambda stream, own: (body(stream, own), None), stream, stacked)[0]
 
     def stacked(self, position: Position, weights: Weights) -> Weights:
         """The weights of all layers in one place, by the names under which the layer declares them."""
