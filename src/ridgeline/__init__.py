@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from ridgeline.search.answer import TrainAnswer
     from ridgeline.search.matmul_answer import MatmulAnswer
     from ridgeline.search.scale import ScaleAnswer
+    from ridgeline.study.compile_function import compile_function
     from ridgeline.study.compile_job import CompileAnswer
     from ridgeline.study.compiled_program import ProgramName
     from ridgeline.units import duration_in
@@ -80,6 +81,7 @@ __all__ = [
     "check_layout",
     "chips",
     "collective",
+    "compile_function",
     "compile_job",
     "critical_batch",
     "describe_model",
@@ -118,6 +120,7 @@ _QUESTIONS = {
     "attention_laws": "ridgeline.cost.laws_attention",
     "bandwidth_ratios": "ridgeline.cost.machine",
     "check_layout": "ridgeline.job.notation",
+    "compile_function": "ridgeline.study.compile_function",
     "find_notation": "ridgeline.job.notation",
     "dtype_speedups": "ridgeline.cost.machine",
     "duration_in": "ridgeline.units",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ridgeline.cli.compile_function import compile_function, names_a_function, refuse_flags_of_jobs
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +22,11 @@ _Text = str | None
 
 def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.compile
     job: Annotated[
-        _Text, typer.Argument(metavar="[JOB|MODEL]", help="A job file (.toml), a model's name, or its config.json.")
+        _Text,
+        typer.Argument(
+            metavar="[JOB|MODEL|FUNCTION]",
+            help="A job file (.toml), a model's name, its config.json, or a function: module:function.",
+        ),
     ] = None,
     *,
     on: Annotated[_Text, typer.Option(metavar="SLICE", help="v5e:4x4, tpu7x:4x4x4, 2*v5p:4x4x4.")] = None,
@@ -50,6 +55,9 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
     ] = None,
     time_limit: Annotated[_Text, typer.Option(metavar="TIME", help="The compiler's longest time: 10min.")] = None,
     memory_limit: Annotated[_Text, typer.Option(metavar="SIZE", help="The compiler's largest memory: 8GiB.")] = None,
+    args: Annotated[
+        _Text, typer.Option(metavar="SPEC", help="What a function is called with: 'bf16[1024_fsdp,4096], f32[]'.")
+    ] = None,
     hlo: Annotated[_Text, typer.Option(metavar="FILE", help="Read an HLO text or dump; nothing is compiled.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
 ) -> None:
@@ -57,6 +65,7 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
 
     Of a job, it compiles a training step ahead of time for the slice, which need not be there, and shows the
     estimate beside it; what the job leaves open is chosen first. The same question again is answered from a cache.
+    Of a function of your own it says the same of that; nothing is estimated of it.
     With --hlo it reads a text that exists already; neither JAX nor an accelerator is needed.
     """
     if (job is None) == (hlo is None):
@@ -75,6 +84,12 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
         "mu_dtype": mu_dtype,
         "nu_dtype": nu_dtype,
     }
+    if args is not None or names_a_function(str(job)):
+        only_jobs = {**flags, "layers": layers, "program": program, "maxtext_python": maxtext_python}
+        refuse_flags_of_jobs({_flag(name): only_jobs[name] for name in only_jobs if name not in {"on", "mesh"}})
+        limits = _limits(time_limit, memory_limit)
+        compile_function(str(job), args, on=on, mesh=mesh, compiler=compiler, limits=limits, json=json)
+        return
     _compile(
         _question(str(job), flags, layers),
         program=program,
@@ -85,11 +100,15 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
     )
 
 
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 def _question(reference: str, flags: Arguments, layers: str | None) -> Job:
     from ridgeline.job.origin import settings
     from ridgeline.job.reading import read_job
 
-    said = settings(flags, written=lambda name: f"--{name.replace('_', '-')}")
+    said = settings(flags, written=_flag)
     return read_job(reference, (*said, *_fewer_layers(reference, layers)))
 
 

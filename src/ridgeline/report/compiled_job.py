@@ -5,13 +5,20 @@ from __future__ import annotations
 from math import isnan
 from typing import TYPE_CHECKING
 
-from ridgeline.compiler.installed import install_line, own_compiler
 from ridgeline.job.writing import job_tables
-from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Report
+from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Report
+from ridgeline.report.compilation import (
+    COMPILERS,
+    compiled_memory_json,
+    compiled_rows,
+    memory_notes,
+    refused,
+    stand_in,
+)
 from ridgeline.report.compile import compile_json, compile_report
 from ridgeline.report.jsonable import jsonable
 from ridgeline.report.train import VERDICTS, mesh_in_words, remat_in_words
-from ridgeline.units import format_bytes, format_flops, format_seconds, format_things
+from ridgeline.units import format_bytes, format_flops, format_things
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,18 +28,15 @@ if TYPE_CHECKING:
     from ridgeline.report.jsonable import Json
     from ridgeline.study.compile_job import CompileAnswer
 
-_COMPILERS = {"tpu": "XLA for TPUs", "gpu": "XLA for GPUs", "cpu": "XLA for this machine's CPU"}
-
 
 def compiled_job_report(answer: CompileAnswer) -> Report:
     """The screen: the job, memory, then what the compiled text says."""
     job = answer.job
     return Report(
         headline=f"{job.model.name} on {job.hardware.name}: {format_things(job.hardware.num_devices, 'device')}, "
-        f"by {_COMPILERS[answer.compiler]}",
+        f"by {COMPILERS[answer.compiler]}",
         pieces=(
             Facts(title="Program", rows=tuple(_rows(answer))),
-            *_stand_in(answer),
             *_memory(answer),
             *(() if answer.summary is None else compile_report(answer.summary).pieces),
         ),
@@ -45,7 +49,6 @@ def compiled_job_json(answer: CompileAnswer) -> dict[str, Json]:
     found = {} if answer.summary is None else compile_json(answer.summary)
     of_text = found.get("memory")
     memory: dict[str, Json] = dict(of_text) if isinstance(of_text, dict) else {"largest": []}
-    compiled = outcome.memory
     memory |= {
         "peak_bytes": jsonable(answer.peak_bytes),
         "usable_bytes": jsonable(usable_bytes),
@@ -53,24 +56,14 @@ def compiled_job_json(answer: CompileAnswer) -> dict[str, Json]:
         "predicted_bytes": jsonable(answer.estimate.memory.total_bytes),
         "predicted_verdict": answer.estimate.memory.verdict,
         "predicted_parts": {f"{name}_bytes": jsonable(part) for name, part in answer.estimate.memory.parts.items()},
+        **compiled_memory_json(outcome.memory),
     }
-    memory |= dict.fromkeys(
-        ("arguments_bytes", "outputs_bytes", "aliased_bytes", "temporaries_bytes", "code_bytes", "host_bytes"), None
-    )
-    if compiled is not None:
-        memory |= {
-            "arguments_bytes": compiled.arguments_bytes,
-            "outputs_bytes": compiled.outputs_bytes,
-            "aliased_bytes": compiled.aliased_bytes,
-            "temporaries_bytes": compiled.temporaries_bytes,
-            "code_bytes": compiled.code_bytes,
-            "host_bytes": compiled.host_bytes,
-        }
     return {
         "flops": None,
         "collectives": [],
         "heaviest": [],
         **found,
+        "predicted_flops": jsonable(answer.predicted_flops),
         "job": jsonable(job_tables(answer.job)),
         "hardware": answer.job.hardware.name,
         "program": answer.program,
@@ -84,12 +77,11 @@ def compiled_job_json(answer: CompileAnswer) -> dict[str, Json]:
         "cached": answer.compilation.is_cached,
         "memory": memory,
         "refusal": jsonable(outcome.refusal),
-        "predicted_flops": jsonable(answer.predicted_flops),
     }
 
 
 def _rows(answer: CompileAnswer) -> Iterator[tuple[str, Cell]]:
-    job, outcome = answer.job, answer.compilation.outcome
+    job = answer.job
     plan = answer.estimate.plan
     why = f" ({answer.why_ours})" if answer.why_ours else ""
     yield "program", Cell(text="MaxText" if answer.program == "maxtext" else f"ours{why}")
@@ -105,28 +97,15 @@ def _rows(answer: CompileAnswer) -> Iterator[tuple[str, Cell]]:
     beside = "" if isnan(answer.peak_bytes) else f", {predicted_bytes / answer.peak_bytes:.2f} of that"
     yield "by the equation", Cell(text=f"{format_bytes(predicted_bytes)}{beside}")
     yield "FLOPs by the equation", Cell(text=f"{format_flops(answer.predicted_flops)} of a device, recomputed ones too")
-    when = "compiled before" if answer.compilation.is_cached else "compiled now"
-    used = format_bytes(outcome.process_bytes)
-    yield "compiled in", Cell(text=f"{format_seconds(outcome.compile_s)} with {used} of memory ({when})")
-    yield "versions", Cell(text=", ".join(f"{name} {number}" for name, number in outcome.versions.items()), tone="dim")
-
-
-def _stand_in(answer: CompileAnswer) -> Iterator[Piece]:
-    """That another compiler was asked than the slice's own."""
-    if answer.is_stand_in:
-        own = own_compiler(answer.job.hardware)
-        said = f"{_COMPILERS[own]} is not installed: emulated devices of this machine stand in for its chips."
-        line = Cell(text=f"{said} To ask it: {install_line(own)}", tone="warn")
-        yield Paragraphs(title="Compiler", lines=(line,))
+    yield from compiled_rows(answer.compilation)
 
 
 def _memory(answer: CompileAnswer) -> Iterator[Piece]:
     memory, refusal = answer.compilation.outcome.memory, answer.compilation.outcome.refusal
+    if answer.is_stand_in:
+        yield stand_in(answer.job.hardware)
     if refusal is not None:
-        place = "the chip's memory" if refusal.where == "hbm" else "the host memory that the compiler allows a device"
-        needed, there = format_bytes(refusal.needed_bytes), format_bytes(refusal.available_bytes)
-        said = Cell(text=f"The compiler refused: {needed} needed, {there} there, in {place}.", tone="bad")
-        yield Paragraphs(title="Memory of a device", lines=(said,))
+        yield refused(refusal)
     if memory is not None:
         yield _memory_bars(answer, memory)
 
@@ -137,13 +116,6 @@ def _memory_bars(answer: CompileAnswer, memory: CompiledMemory) -> Bars:
     usable_bytes = answer.estimate.memory.usable_bytes
     predicted = answer.estimate.memory.total_bytes
     parts = {"arguments": memory.arguments_bytes, "beside them": memory.peak_bytes - memory.arguments_bytes}
-    temporaries, code = format_bytes(memory.temporaries_bytes), format_bytes(memory.code_bytes)
-    together = ", not all at once" if answer.compiler == "tpu" else ""
-    notes = [f"temporaries{together}: {temporaries}; code: {code}"]
-    if memory.host_bytes:
-        notes.append(f"in the host's memory: {format_bytes(memory.host_bytes)}")
-    if answer.compiler == "cpu":
-        notes.append("a CPU's memory assignment; that of the chips differs")
     return Bars(
         title=f"Memory of a device at its peak, by the compiler: {word} ({format_bytes(usable_bytes)} usable)",
         bars=(
@@ -152,5 +124,5 @@ def _memory_bars(answer: CompileAnswer, memory: CompiledMemory) -> Bars:
             Bar(label="the equation", value=predicted, text=format_bytes(predicted), tone="dim"),
         ),
         full=usable_bytes,
-        note="; ".join(notes),
+        note=memory_notes(memory, answer.compiler),
     )
