@@ -48,7 +48,7 @@ def program_of(question: dict[str, Any]) -> TrainingProgram:
     tables = {
         "model": question["model"],
         "hardware": "2*v5e:2x2" if set(mesh) & set(DCN_AXES) else SLICES[math.prod(mesh.values())],
-        "workload": {"seq_len": 16, "global_batch": 8},
+        "workload": {"seq_len": question.get("seq_len", 16), "global_batch": 8},
         "plan": {"mesh": mesh, "remat": "full"} | question.get("plan", {}),
     }
     settings = [Setting(key=key, value=value, where=key) for key, value in tables.items()]
