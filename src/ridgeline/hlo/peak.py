@@ -143,6 +143,8 @@ def _origin(
         return ("temporary", "") if element is None else _origin(graph, computation, element, (), depth + 1)
     if opcode == "while":
         return _made_by_loop(graph, computation, instruction, index, depth)
+    if opcode == "custom-call" and (filled := _filled_by(computation, instruction)) is not None:
+        return _made_by_loop(graph, computation, *filled, depth)
     return "temporary", nearest_scope(graph, computation, instruction)
 
 
@@ -168,6 +170,16 @@ def _made_by_loop(
         return ("temporary", "") if given is None else _origin(graph, computation, given, (index,), depth + 1)
     role = "kept" if "dynamic-update-slice" in made.name or made.opcode == "dynamic-update-slice" else "temporary"
     return role, nearest_scope(graph, body, made)
+
+
+def _filled_by(computation: Computation, buffer: Instruction) -> tuple[Instruction, int] | None:
+    """The loop that fills an empty buffer, and the buffer's place in its state."""
+    for state in computation:
+        if state.opcode == "tuple" and buffer.name in state.operands:
+            for loop in computation:
+                if loop.opcode == "while" and loop.operand_name(0) == state.name:
+                    return loop, state.operands.index(buffer.name)
+    return None
 
 
 def _is_state(body: Computation, made: Instruction, index: int) -> bool:
