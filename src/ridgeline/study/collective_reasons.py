@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import product
 from math import isnan
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -34,6 +35,9 @@ _SUMS: Final = {"reduce_scatter", "all_reduce"}
 _OUTSIDE: Final = {"embedding", "head"}
 _ACROSS: Final = {*DCN_AXES, "dcn"}
 """Axes across slices."""
+
+_EXACT: Final = 2e-3
+"""Difference that scalars and the scales of norms make."""
 
 _SMALL: Final = 1e-3
 """Of everything that moves: what no estimate of time would notice."""
@@ -101,14 +105,14 @@ def _merged_in_a_pass(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int]
 
 
 def _summed_whole(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
-    """All-reduce and slice for reduce-scatter, by part, by block, by pass."""
+    """All-reduce and slice for reduce-scatter, by part, by block, by pass: first where the bytes are the very same."""
     del step
     reason = "a reduce-scatter written as an all-reduce, of which each device keeps its shard"
-    for scope in _SCOPES:
+    for within, scope in product((_EXACT, AGREE), _SCOPES):
         sums = {number: row for number, row in still.items() if row.kind in _SUMS}
         for members in _grouped(sums, lambda row, scope=scope: (frozenset(row.axes), row.half, scope(row.part))):
             kinds = {row.kind for row in members.values()}
-            if kinds == _SUMS and (width := _width(members.values())) is not None:
+            if kinds == _SUMS and (width := _width(members.values(), within=within)) is not None:
                 for number in members:
                     del still[number]
                 yield members, f"{reason}{width}"
@@ -166,6 +170,8 @@ def _once_a_micro_step(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int
         for number, row in still.items():
             if row.predicted_bytes and agree(row.total_bytes, row.predicted_bytes * step.micro_steps):
                 yield (number,), "in every micro-step; the equation does it once a step"
+            elif row.predicted_bytes and agree(row.total_bytes * step.micro_steps, row.predicted_bytes):
+                yield (number,), "once for all micro-steps"
 
 
 def _twice_as_wide(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
@@ -198,6 +204,12 @@ def _gathered_once(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], s
         is_missing = row.kind == "all_gather" and not row.found and row.half == "backward"
         if is_missing and (row.part, frozenset(row.axes)) in there:
             yield (number,), "gathered once, and kept for the backward pass"
+
+
+def _exchanged(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    """As `_looked_up`, where all-to-alls show it beyond doubt."""
+    if any(row.kind == "all_to_all" and _block(row.part) == "embedding" for row in still.values()):
+        yield from _looked_up(still, step)
 
 
 def _looked_up(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
@@ -241,7 +253,7 @@ def _grouped(rows: _Open, key: Callable[[CollectiveRow], Hashable]) -> list[_Ope
     return [members for members in groups.values() if len(members) > 1]
 
 
-def _width(rows: Iterable[CollectiveRow]) -> str | None:
+def _width(rows: Iterable[CollectiveRow], *, within: float = AGREE) -> str | None:
     """Whether both witnesses move the same over several rows, each of which only one side may have.
 
     Returns:
@@ -250,9 +262,9 @@ def _width(rows: Iterable[CollectiveRow]) -> str | None:
     members = list(rows)
     predicted_bytes = sum(row.predicted_bytes or 0.0 for row in members)
     compiled_bytes = sum(row.total_bytes for row in members)
-    if agree(compiled_bytes, predicted_bytes):
+    if agree(compiled_bytes, predicted_bytes, within=within):
         return ""
-    if not agree(compiled_bytes, 2 * predicted_bytes):
+    if not agree(compiled_bytes, 2 * predicted_bytes, within=within):
         return None
     is_repeated = agree(sum(row.count for row in members), 2 * sum(row.predicted_count for row in members))
     return ", each done twice" if is_repeated else ", in f32"
@@ -285,6 +297,7 @@ _SCOPES: Final = (_itself, _block, _section, _anywhere)
 
 _RULES: Final[tuple[_Rule, ...]] = (
     _unknown_counts,
+    _exchanged,
     _merged_in_a_block,
     _merged_in_a_pass,
     _summed_whole,

@@ -82,10 +82,10 @@ def half_of(phase: str) -> Half:
     return "forward" if phase in {"forward", ""} else "backward"
 
 
-def agree(compiled_bytes: float, predicted_bytes: float) -> bool:
+def agree(compiled_bytes: float, predicted_bytes: float, *, within: float = AGREE) -> bool:
     """Whether two amounts are the same but for what tiles, scalars and a peeled round of a loop add.
 
     >>> [agree(amount, 100.0) for amount in (97.0, 110.0, 0.0)]
     [True, False, False]
     """
-    return compiled_bytes > 0 and abs(compiled_bytes - predicted_bytes) <= AGREE * predicted_bytes
+    return compiled_bytes > 0 and abs(compiled_bytes - predicted_bytes) <= within * predicted_bytes
