@@ -35,6 +35,23 @@ MODELS: dict[str, dict[str, Any]] = {
         "pattern": ["local", "global"],
         "layer": {"local": {"attention": {"span": {"kind": "sliding", "window": 6}}}, "global": {}},
     },
+    "latent": {
+        **SIZES,
+        "mla": {
+            "num_heads": 8,
+            "q_lora_rank": 16,
+            "kv_lora_rank": 16,
+            "qk_nope_head_dim": 8,
+            "qk_rope_head_dim": 4,
+            "v_head_dim": 8,
+        },
+        "mlp": {"mlp_dim": 64},
+    },
+    "mixture of experts": {
+        **SIZES,
+        "attention": GQA["attention"],
+        "moe": {"num_experts": 4, "top_k": 2, "expert_mlp_dim": 32, "shared_mlp_dim": 32},
+    },
     "chunked": {
         **GQA,
         "attention": {**GQA["attention"], "span": {"kind": "chunked", "window": 6}},
@@ -62,6 +79,8 @@ QUESTIONS = {
     **{f"grouped-query on {decode}": question("grouped-query", *meshes) for meshes in MESHES for decode in meshes[1:]},
     "multi-query on tp=8": question("multi-query, tied", {"tp": 8}, {"tp": 8}),
     "local and global on tp=8": question("local and global", {"tp": 8}, {"tp": 8}),
+    "latent on a mesh": question("latent", {"tp": 8}, {"dp": 2, "tp": 4}),
+    "mixture of experts on a mesh": question("mixture of experts", {"dp": 2, "tp": 4}, {"ep": 4, "tp": 2}),
     **{dtype: question("grouped-query", {"tp": 1}, {"tp": 1}, kv_cache=dtype) for dtype in EIGHT_BITS},
 }
 

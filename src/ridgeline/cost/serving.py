@@ -29,6 +29,7 @@ from ridgeline.model.accounting import (
     operations,
     scores_flops_per_token,
 )
+from ridgeline.model.flops import attention_flops
 from ridgeline.model.operations import Attention, ExpertMatmul, Matmul
 
 if TYPE_CHECKING:
@@ -117,17 +118,17 @@ def layer_cache_bytes(*, B: Number, T: float, token_elements: float, shards: Num
     return B * T * token_elements * b_kv / shards
 
 
-def layer_scale_bytes(*, B: Number, T: float, K: float, shards: Number) -> Number:
-    """Scales of an 8-bit cache of one layer on a device: of each head's key and of its value, in f32.
+def layer_scale_bytes(*, B: Number, T: float, num_scales: float, shards: Number) -> Number:
+    """Scales of an 8-bit cache of one layer on a device, in f32: of a token, 2·K, or 1 of a latent.
 
-    Formula: 2 · 4 · B · T · K / shards
+    Formula: 4 · B · T · num_scales / shards
 
-    Source: our program: a scale for every head of every token.
+    Source: our program: a scale for the key and the value of every head of every token.
 
-    >>> layer_scale_bytes(B=32, T=2048, K=8, shards=4)
+    >>> layer_scale_bytes(B=32, T=2048, num_scales=2 * 8, shards=4)
     1048576.0
     """
-    return 2 * SCALE_BYTES * B * T * K / shards
+    return SCALE_BYTES * B * T * num_scales / shards
 
 
 def last_logits_bytes(*, B: Number, V: float, Y: Number, b_a: float = 2.0) -> Number:
@@ -194,10 +195,25 @@ def serving_flops(setting: ServingSetting, columns: PhaseColumns, phase: Phase, 
                 total = total + count * rows * per_token
             case Attention():
                 keys = _visited(operation, setting, columns, phase, block_keys)
-                total = total + count * rows * scores_flops_per_token(operation, num_keys=1.0) * keys / columns.tensor
+                key_flops = _key_flops(operation, setting.tree, phase)
+                total = total + count * rows * key_flops * keys / columns.tensor
             case _:
                 pass
     return total
+
+
+def _key_flops(operation: Attention, tree: ModelTree, phase: Phase) -> float:
+    """FLOPs of all heads' scores and values for one query and one key; over latents, as wide as these."""
+    if phase == "prefill" or not operation.caches_latents:
+        return scores_flops_per_token(operation, num_keys=1.0)
+    rank = max(
+        size
+        for tensor, _, _ in step_weights(tree)
+        for axis, size in zip(tensor.axes, tensor.shape, strict=True)
+        if axis == "kv_lora" and tensor.axes[0] == axis
+    )
+    width = (operation.cache_elements + rank) / 2
+    return float(attention_flops(T=1.0, S=1.0, N=operation.num_heads, H=width))
 
 
 def _visited(
@@ -219,7 +235,7 @@ def cached_tokens(operation: Attention, setting: ServingSetting) -> float:
 
 def _cache_bytes(operation: Attention, setting: ServingSetting, columns: PhaseColumns) -> Number:
     """The KV cache of one layer, scales included."""
-    shards = kv_head_shards(K=operation.num_kv_heads, Y=columns.tensor) * columns.degree(("cp",))
+    shards = kv_head_shards(K=operation.num_cached_heads, Y=columns.tensor) * columns.degree(("cp",))
     sequences, slots = columns.sequences_size, cached_tokens(operation, setting)
     stored = BYTES_OF[setting.dtypes.kv_cache]
     cached = layer_cache_bytes(
@@ -227,7 +243,8 @@ def _cache_bytes(operation: Attention, setting: ServingSetting, columns: PhaseCo
     )
     if stored > 1:
         return cached
-    return cached + layer_scale_bytes(B=sequences, T=slots, K=operation.num_kv_heads, shards=shards)
+    num_scales = 1 if operation.caches_latents else 2 * operation.num_kv_heads
+    return cached + layer_scale_bytes(B=sequences, T=slots, num_scales=num_scales, shards=shards)
 
 
 def _working_bytes(layer: Layer, setting: ServingSetting, columns: PhaseColumns, phase: Phase) -> Number:

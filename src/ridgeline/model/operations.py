@@ -147,6 +147,16 @@ class Attention:
     selected_keys: int = 0
     tokens_per_key: int = 1
 
+    @property
+    def caches_latents(self) -> bool:
+        """Whether the cache keeps one latent of a token, from which the keys and values of all heads are made."""
+        return self.cache_elements < self.num_kv_heads * (self.qk_head_dim + self.v_head_dim)
+
+    @property
+    def num_cached_heads(self) -> int:
+        """Heads whose keys and values, or whose one latent, the cache keeps."""
+        return 1 if self.caches_latents else self.num_kv_heads
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elementwise:

@@ -31,6 +31,14 @@ class Keys(Protocol):
         """The position of the first token at hand."""
         ...
 
+    def keeps(self, latents: Array) -> bool:
+        """Keeps latents of the tokens at hand, and says whether attention is to be over those that are kept.
+
+        Args:
+            latents: [B, S, 1, R + rotary width]: all that latent attention must keep of a token.
+        """
+        ...
+
     def attend(
         self, query: Array, key: Array, value: Array, sinks: Array | None = None, *, operation: Attention
     ) -> Array:
@@ -62,6 +70,11 @@ class OwnKeys:
     def start(self) -> int:
         """They begin with the first."""
         return 0
+
+    def keeps(self, latents: Array) -> bool:
+        """Nothing is kept."""
+        del latents
+        return False
 
     def attend(
         self, query: Array, key: Array, value: Array, sinks: Array | None = None, *, operation: Attention

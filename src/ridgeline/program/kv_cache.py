@@ -4,6 +4,9 @@ Of every loop over layers it holds, for each place in the loop's body, the keys 
 [L, B, K, T, H], heads before tokens, so that a TPU's tiles hold tokens and widths and are full with one head a device.
 A layer writes into the arrays as they are carried through the loop, so that a server holds them once.
 
+Of latent attention (DeepSeek) it holds one array of latents, [L, B, 1, T, R + rotary width], the same on every device
+along the tensor axes: queries are brought into the latents' space instead of keys out of it.
+
 Where a layer sees a window of W tokens, T is W: token p lies in slot p mod W, over the one that has left the window.
 In 8 bits every head of every token has a scale of its own, [L, B, K, T].
 
@@ -63,11 +66,17 @@ class CachedKeys:
         self, query: Array, key: Array, value: Array, sinks: Array | None = None, *, operation: Attention
     ) -> Array:
         """Writes keys and values down; then each query sees those of its span, in the prompt or in the cache."""
-        for name, tokens in (("key", key), ("value", value)):
-            self._write(name, tokens)
+        if not self.written:
+            self._write("key", key)
+            self._write("value", value)
         if self.program.phase == "prefill":
             return OwnKeys(program=self.program, mesh=self.mesh).attend(query, key, value, sinks, operation=operation)
-        return self._over_slots(query, sinks, operation)
+        return self._over_slots(query, sinks, operation, v_head_dim=value.shape[-1])
+
+    def keeps(self, latents: Array) -> bool:
+        """Latents take the place of keys; their first elements are values too."""
+        self._write("key", latents)
+        return self.program.phase == "decode"
 
     def _write(self, name: str, tokens: Array) -> None:
         """The last tokens [B, S, K, H] into their slots."""
@@ -99,11 +108,12 @@ class CachedKeys:
         yield name, (jnp.round(scaled) if dtype == "int8" else scaled).astype(jax_dtype(dtype))
         yield f"{name}_scale", scale
 
-    def _over_slots(self, query: Array, sinks: Array | None, operation: Attention) -> Array:
+    def _over_slots(self, query: Array, sinks: Array | None, operation: Attention, *, v_head_dim: int) -> Array:
         """One query of each sequence over all slots that are in use: [B, 1, N, H] to [B, 1, N, H_v]."""
         import jax.numpy as jnp
 
-        key, value = self._read("key"), self._read("value")
+        key = self._read("key")
+        value = self._read("value") if "value" in self.written else key[..., :v_head_dim]
         slots = key.shape[1]
         # A chunk's slots fill again from the first; a window's are all in use once it has been full.
         newest = self.start % slots if operation.span.kind == "chunked" else self.start
@@ -140,10 +150,11 @@ def _abstract_arrays(program: ServingProgram, mesh: Mesh, layer: Layer, count: i
     for operation in (each for block in layer.blocks for each in block.operations):
         if not isinstance(operation, Attention):
             continue
-        heads, slots = operation.num_kv_heads, num_slots(operation, context_len=program.context_len)
+        heads, slots = operation.num_cached_heads, num_slots(operation, context_len=program.context_len)
         layout = program.layout
         sharding = NamedSharding(mesh, PartitionSpec(None, layout.batch, layout.kv_heads(heads), layout.slots))
-        for name, width in (("key", operation.qk_head_dim), ("value", operation.v_head_dim)):
+        widths = {"key": operation.qk_head_dim, "value": operation.v_head_dim}
+        for name, width in ({"key": operation.cache_elements} if operation.caches_latents else widths).items():
             shape = count, program.global_batch, heads, slots
             arrays[name] = jax.ShapeDtypeStruct((*shape, width), jax_dtype(program.kv_cache), sharding=sharding)
             if program.kv_cache in LARGEST:

@@ -5,6 +5,7 @@ Shapes: B batch, S sequence, D embed, N query heads, K key-value heads, H head w
 
 from __future__ import annotations
 
+from math import sqrt
 from typing import TYPE_CHECKING
 
 from ridgeline.model.operations import Activation
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 
 def attention(part: Part, stream: Array) -> Array:
     """Attention with heads of its own, grouped or not, or latent attention: [B, S, D] to [B, S, D]."""
-    query, key, value = _latent_heads(part, stream) if "kv_down" in part else _heads(part, stream)
-    context = _context(part, query, key, value)
+    context = _latent_context(part, stream) if "kv_down" in part else _context(part, *_heads(part, stream))
     if "output_gate" in part:
         context = _gated(part, stream, context)
     return part.projected("out", context)
@@ -42,8 +42,8 @@ def _heads(part: Part, stream: Array) -> tuple[Array, Array, Array]:
     return part.named("query", query), part.named("key", key), part.named("value", value)
 
 
-def _latent_heads(part: Part, stream: Array) -> tuple[Array, Array, Array]:
-    """Multi-head latent attention as it is trained: keys and values from one latent, and a rotary key for all heads.
+def _latent_context(part: Part, stream: Array) -> Array:
+    """Multi-head latent attention: keys and values from one latent, and a rotary key for all heads.
 
     Source: DeepSeek-V2 (arXiv:2405.04434) section 2.1. Queries and keys are [B, S, N, H]: first what has no position,
     then what is turned by it.
@@ -55,15 +55,40 @@ def _latent_heads(part: Part, stream: Array) -> tuple[Array, Array, Array]:
     query, latent = _query(part, stream, of_query), part.projected("kv_down", stream)
     rank = part.matmul("key_up").weight.shape[0]
     normed, shared = part.norm("kv_norm", latent[..., :rank]), latent[..., None, rank:]
-    key, value = part.project("key_up", normed), part.projected("value_up", normed)
-    unturned = key.shape[-1]
     with jax.named_scope(part.elementwise("rotary").path):
-        turned = rotated(query[..., unturned:], part.keys.start)
-        query = jnp.concatenate([query[..., :unturned], turned], axis=-1)
-        of_all = jnp.broadcast_to(rotated(shared, part.keys.start), (*key.shape[:-1], shared.shape[-1]))
+        unturned, turned = jnp.split(query, [part.matmul("key_up").weight.shape[-1]], axis=-1)
+        turned, shared = rotated(turned, part.keys.start), rotated(shared, part.keys.start)
+    latents = jnp.concatenate([normed[..., None, :], shared], axis=-1)
+    if part.keys.keeps(latents):
+        return _absorbed(part, unturned, turned, latents)
+    query = part.named(of_query, jnp.concatenate([unturned, turned], axis=-1))
+    key, value = part.project("key_up", normed), part.projected("value_up", normed)
+    with jax.named_scope(part.elementwise("rotary").path):
+        of_all = jnp.broadcast_to(shared, (*key.shape[:-1], shared.shape[-1]))
         key = jnp.concatenate([key, of_all], axis=-1)
     key = part.laid_out(key, part.layout.intermediate(part.matmul("key_up").output))
-    return part.named(of_query, query), part.named("key_up", key), value
+    return _context(part, query, part.named("key_up", key), value)
+
+
+def _absorbed(part: Part, unturned: Array, turned: Array, latents: Array) -> Array:
+    """Attention over latents that are kept: queries are brought to them, and what is found there back: [B, S, N, H_v].
+
+    q·(W c) = (Wᵀ q)·c, so that no key is made of a latent. Source: DeepSeek-V2, section 2.1.2 and appendix C.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    key_up, value_up, scores = part.matmul("key_up"), part.matmul("value_up"), part.attention("scores")
+    rank = key_up.weight.shape[0]
+    with jax.named_scope(key_up.path):
+        query = jnp.einsum("bsnh,rnh->bsnr", unturned, part.weight(key_up.weight))
+    query = jnp.concatenate([query, turned], axis=-1)
+    with jax.named_scope(scores.path):
+        query = query * sqrt(query.shape[-1] / scores.qk_head_dim)  # scores are divided by the root of another width
+        found = part.keys.attend(query, latents, latents[..., :rank], operation=scores)
+    with jax.named_scope(value_up.path):
+        context = jnp.einsum("bsnr,rnh->bsnh", found, part.weight(value_up.weight))
+        return part.laid_out(context, part.layout.intermediate(scores.output))
 
 
 def _query(part: Part, stream: Array, name: str) -> Array:

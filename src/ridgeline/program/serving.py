@@ -11,7 +11,6 @@ from ridgeline.errors import InputError
 from ridgeline.job.job import Dtypes, ExpertKernel, Remat
 from ridgeline.job.mesh import FREE
 from ridgeline.model.operations import Attention
-from ridgeline.model.spec import MlaSpec
 from ridgeline.model.tree import model_tree
 from ridgeline.program.layout import COPY_AXIS, Layout
 from ridgeline.program.pipeline import Schedule
@@ -166,9 +165,6 @@ def _unknown_parts(job: ServingJob, phase: Phase) -> Iterator[tuple[str, object]
     for axis, degree in plan.mesh(phase).items():
         if axis not in SERVING_AXES and degree > 1:
             yield f"{axis} axis in {phase}", f"{axis}={degree}"
-    for layer in dict.fromkeys(layer for layer, _ in job.model.layers):
-        if isinstance(layer.mixer, MlaSpec):
-            yield "KV cache of latents", job.model.name
     if plan.dtypes.weights not in {"bf16", "f32"}:
         yield "8-bit weights in serving", plan.dtypes.weights
     if plan.dtypes.compute not in {"bf16", "f32"}:
