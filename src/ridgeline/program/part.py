@@ -98,7 +98,7 @@ class Part:
             raise TypeError(operation)
         return operation
 
-    def rows(self, name: str, indices: Array | slice) -> Array:
+    def rows(self, name: str, indices: Array) -> Array:
         """Rows of a declared table, D elements each."""
         import jax
 
