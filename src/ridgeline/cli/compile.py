@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ridgeline.cli.compile_function import compile_function, names_a_function, refuse_flags_of_jobs
+from ridgeline.cli.compile_serving import compile_serving
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
     from ridgeline.compiler.installed import CompilerName
     from ridgeline.compiler.process import Limits
-    from ridgeline.job.job import Job
     from ridgeline.job.origin import Arguments, Setting
+    from ridgeline.job.serving import AnyJob
     from ridgeline.study.compile_job import CompileAnswer
     from ridgeline.study.compiled_program import ProgramName
 
@@ -44,6 +45,15 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
     weights_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the weights: f32 or bf16.")] = None,
     mu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's first moment.")] = None,
     nu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's second moment.")] = None,
+    prompt_len: Annotated[_Text, typer.Option(metavar="N", help="Serving: tokens a prompt.")] = None,
+    generate_len: Annotated[_Text, typer.Option(metavar="N", help="Serving: tokens a reply.")] = None,
+    batch: Annotated[_Text, typer.Option(metavar="N", help="Serving: sequences that are decoded at once.")] = None,
+    prefill_mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="Serving: degrees of prefill.")] = None,
+    decode_mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="Serving: degrees of decode.")] = None,
+    prefill_batch: Annotated[_Text, typer.Option(metavar="N", help="Serving: prompts that are read at once.")] = None,
+    kv_cache_dtype: Annotated[
+        _Text, typer.Option(metavar="DTYPE", help="Serving: of the KV cache: bf16, int8 or fp8.")
+    ] = None,
     program: Annotated[
         Literal["maxtext", "ours"] | None,
         typer.Option(help="The program that is compiled: MaxText's, the usual one where it is found, or our own."),
@@ -65,6 +75,7 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
 
     Of a job, it compiles a training step ahead of time for the slice, which need not be there, and shows the
     estimate beside it; what the job leaves open is chosen first. The same question again is answered from a cache.
+    Of a serving job (--prompt-len, or a job file) it compiles prefill and a step of decoding.
     Of a function of your own it says the same of that; nothing is estimated of it.
     With --hlo it reads a text that exists already; neither JAX nor an accelerator is needed.
     """
@@ -83,6 +94,13 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
         "weights_dtype": weights_dtype,
         "mu_dtype": mu_dtype,
         "nu_dtype": nu_dtype,
+        "prompt_len": prompt_len,
+        "generate_len": generate_len,
+        "batch": batch,
+        "prefill_mesh": prefill_mesh,
+        "decode_mesh": decode_mesh,
+        "prefill_batch": prefill_batch,
+        "kv_cache_dtype": kv_cache_dtype,
     }
     if args is not None or names_a_function(str(job)):
         only_jobs = {**flags, "layers": layers, "program": program, "maxtext_python": maxtext_python}
@@ -104,16 +122,16 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _question(reference: str, flags: Arguments, layers: str | None) -> Job:
+def _question(reference: str, flags: Arguments, layers: str | None) -> AnyJob:
     from ridgeline.job.origin import settings
-    from ridgeline.job.reading import read_job
+    from ridgeline.job.reading import read_any_job
 
     said = settings(flags, written=_flag)
-    return read_job(reference, (*said, *_fewer_layers(reference, layers)))
+    return read_any_job(reference, (*said, *_fewer_layers(reference, layers)))
 
 
 def _compile(
-    job: Job,
+    job: AnyJob,
     *,
     program: ProgramName | None,
     compiler: CompilerName | None,
@@ -124,9 +142,14 @@ def _compile(
     """Compiles a job and prints what came of it; ends with 1 where the program does not fit."""
     from ridgeline.cli.output import print_json, print_report
     from ridgeline.cli.progress import elapsed_line
+    from ridgeline.job.serving import ServingJob
     from ridgeline.report.compiled_job import compiled_job_json, compiled_job_report
     from ridgeline.study.compile_job import compile_job
 
+    if isinstance(job, ServingJob):
+        program = program or ("maxtext" if maxtext_python is not None else "ours")
+        compile_serving(job, program=program, compiler=compiler, limits=limits, json=json)
+        return
     with elapsed_line() as progress:
         answer: CompileAnswer = compile_job(
             job,
