@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ridgeline.job.notes import notes
 from ridgeline.job.writing import job_tables
 from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Report, Table, Tone
+from ridgeline.report.decision import decision_facts, decision_json
 from ridgeline.report.derivations import derivations_json
 from ridgeline.report.jsonable import Json, jsonable
 from ridgeline.report.remat import remat_json, remat_table
@@ -71,6 +72,7 @@ def train_report(answer: TrainAnswer) -> Report:
         headline=f"{job.model.name} on {hardware.name}: {format_things(hardware.num_chips, 'chip')}, {batch}",
         pieces=(
             Facts(title="Best plan", rows=tuple(_best_rows(answer))),
+            decision_facts(answer.decision),
             _time_bars(best.step),
             _memory_bars(best.memory),
             *([remat_table(answer.remat)] if answer.remat.values else []),
@@ -93,6 +95,7 @@ def train_json(answer: TrainAnswer) -> dict[str, Json]:
         "run": None if run is None else jsonable(run),
         "search": jsonable(answer.search),
         "remat": remat_json(answer.remat),
+        "decision": decision_json(answer.decision),
         "mfu_convention": answer.mfu_convention,
         "assumptions": [*answer.assumptions, *notes(answer.job, answer.best.plan.mesh)],
         "derivations": derivations_json(answer.derivations),

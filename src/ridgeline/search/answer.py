@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ridgeline.cost.explain import Derivation
     from ridgeline.cost.work import Part
     from ridgeline.job.job import Dtypes, Job, Optimizer, Placement, Quantization, Remat
+    from ridgeline.search.decision import Decision
 
 Verdict: TypeAlias = Literal["fits", "tight", "does_not_fit"]
 
@@ -231,6 +232,7 @@ class TrainAnswer:
         run: Duration and cost, if the job has a length.
         search: What the search did.
         remat: Memory against step time under the policies of the best plan.
+        decision: The best plan's sharding in words.
         mfu_convention: How FLOPs are counted for `mfu`.
         assumptions: What the estimate rests on, in words.
         derivations: Where the best plan's main numbers come from.
@@ -244,6 +246,7 @@ class TrainAnswer:
     run: RunEstimate | None
     search: SearchStatistics
     remat: RematAnswer
+    decision: Decision
     mfu_convention: str
     assumptions: tuple[str, ...] = field(default_factory=tuple)
     derivations: tuple[Derivation, ...] = ()

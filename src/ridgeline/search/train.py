@@ -27,6 +27,7 @@ from ridgeline.search.choice import (
     slower_because,
     unfit_families,
 )
+from ridgeline.search.decision import decide
 from ridgeline.search.estimate import MFU_CONVENTION, TIGHT, estimate_row, mfu_peak_flops_per_s, step_flops
 from ridgeline.search.explain import explain_plan, explain_run
 from ridgeline.search.meshes import legal_meshes, limits_of
@@ -119,6 +120,7 @@ def train(job: Job, *, progress: Progress | None = None) -> TrainAnswer:
         run=run,
         search=SearchStatistics(plans=len(table), seconds=perf_counter() - began_s, fitting=int(fits.sum())),
         remat=remat_answer(setting, table.row(best_row), best.plan.remat, table.remats),
+        decision=decide(setting, best),
         mfu_convention=MFU_CONVENTION,
         assumptions=assumptions(job, setting, best),
         derivations=(

@@ -1,0 +1,244 @@
+"""The sharding decision in words: what kind of job it is, what carries it, what holds it up, and why.
+
+It adds nothing to the search; it reads the plan that the search chose, section by section.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from math import nan
+from typing import TYPE_CHECKING, Final
+
+from ridgeline.cost.causes import BUBBLE, COMMUNICATION, RECOMPUTE, time_by_cause
+from ridgeline.model.operations import ExpertMatmul
+from ridgeline.units import format_bytes, format_fraction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ridgeline.cost.columns import TrainingSetting
+    from ridgeline.cost.work import Part
+    from ridgeline.search.answer import PlanEstimate
+
+STRATEGIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "FSDP": ("fsdp", "fsdp_transpose", "dcn_fsdp"),
+    "data parallelism": ("dp", "dcn_dp"),
+    "tensor parallelism": ("tp", "tp_sequence"),
+    "context parallelism": ("cp",),
+    "expert parallelism": ("ep",),
+    "pipeline parallelism": ("pp", "dcn_pp"),
+}
+"""What mesh axes are called together."""
+
+LONG_ATTENTION: Final = 0.3
+"""Share of computation from which attention over the sequence makes it a long one."""
+
+LEAST_BOTTLENECK: Final = 0.08
+"""Part of a step from which a section is named as a bottleneck."""
+
+MOST_ACTIVATIONS: Final = 0.5
+"""Part of the usable memory from which kept activations are named as a bottleneck."""
+
+MOST_NAMED: Final = 3
+
+FEED_FORWARD, EXPERTS, ATTENTION, PROJECTIONS, HEAD = (
+    "feed-forward matmuls",
+    "expert matmuls",
+    "attention",
+    "attention projections",
+    "head",
+)
+"""Sections of the model's work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One part of the model's work on one device, all phases together.
+
+    Attributes:
+        name: In words.
+        expected_s: Time of a step that it computes.
+        intensity_flops_per_byte: FLOPs over the bytes that it brings over links; infinite where it brings none.
+        bound: `compute`, or what its own collectives outlast it on: `ici` or `network`.
+    """
+
+    name: str
+    expected_s: float
+    intensity_flops_per_byte: float
+    bound: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Why a plan is what it is.
+
+    Attributes:
+        workload: Kind of model, length of sequence, and whether its state is more than one slice holds.
+        primary: What splits most.
+        secondary: What splits the rest; empty where one strategy is all.
+        bottlenecks: What the step goes to beside what cannot be saved, each with its share of the step; `activation
+            memory` with its share of memory.
+        reason: In a sentence.
+        ridge_flops_per_byte: FLOPs that a device does while one byte comes over one axis of its links.
+        sections: Of the model's work, the longest first.
+    """
+
+    workload: str
+    primary: str
+    secondary: tuple[str, ...]
+    bottlenecks: tuple[tuple[str, float], ...]
+    reason: str
+    ridge_flops_per_byte: float
+    sections: tuple[Section, ...]
+
+
+def decide(setting: TrainingSetting, best: PlanEstimate) -> Decision:
+    """The decision behind a plan.
+
+    Args:
+        setting: The job, as the plan was costed.
+        best: The plan.
+    """
+    sections = tuple(sorted(_sections(best), key=lambda each: -each.expected_s))
+    strategies = _strategies(best.plan.mesh)
+    bottlenecks = tuple(_bottlenecks(best, sections))
+    return Decision(
+        workload=_workload(setting, sections, best),
+        primary=strategies[0] if strategies else "one device",
+        secondary=strategies[1:],
+        bottlenecks=bottlenecks,
+        reason=_reason(setting, best, strategies),
+        ridge_flops_per_byte=_ridge_flops_per_byte(setting),
+        sections=sections,
+    )
+
+
+def _strategies(mesh: Mapping[str, int]) -> tuple[str, ...]:
+    """What a mesh uses, what splits most first."""
+    ways: dict[str, float] = {}
+    for name, axes in STRATEGIES.items():
+        degree = 1
+        for axis in axes:
+            degree *= mesh.get(axis, 1)
+        if degree > 1:
+            ways[name] = degree
+    return tuple(sorted(ways, key=lambda name: -ways[name]))
+
+
+def _workload(setting: TrainingSetting, sections: tuple[Section, ...], best: PlanEstimate) -> str:
+    computing_s = sum(each.expected_s for each in sections)
+    attention_s = sum(each.expected_s for each in sections if each.name == ATTENTION)
+    length = "long" if attention_s > LONG_ATTENTION * computing_s else "short"
+    kind = "MoE" if _has_experts(setting) else "dense"
+    beyond = ", beyond the memory of a slice" if _beyond_a_slice(setting, best) else ""
+    return f"{kind}, {length} sequences{beyond}"
+
+
+def _has_experts(setting: TrainingSetting) -> bool:
+    operations = (each for layer in setting.tree.layers for block in layer.blocks for each in block.operations)
+    return any(isinstance(each, ExpertMatmul) for each in operations)
+
+
+def _beyond_a_slice(setting: TrainingSetting, best: PlanEstimate) -> bool:
+    """Whether parameters, moments and gradients alone are more than all devices of one slice hold."""
+    parts = best.memory.parts
+    state_bytes = sum(parts.get(name, 0.0) for name in ("parameters", "optimizer", "gradients"))
+    whole_bytes = state_bytes * setting.hardware.num_devices
+    return whole_bytes > setting.hardware.devices_per_slice * setting.usable_hbm_bytes
+
+
+def _sections(best: PlanEstimate) -> Iterator[Section]:
+    time_s: defaultdict[str, float] = defaultdict(float)
+    work_flops: defaultdict[str, float] = defaultdict(float)
+    moved_bytes: defaultdict[str, float] = defaultdict(float)
+    moving_s: defaultdict[str, float] = defaultdict(float)
+    wires: dict[str, str] = {}
+    for path, part in best.step.parts.walk():
+        name = _section(path)
+        if part.composition != "leaf" or not name:
+            continue
+        if part.resource in {"compute", "hbm"}:
+            time_s[name] += float(part.expected_s)
+            work_flops[name] += _flops(part)
+        elif part.resource == "ici" and float(part.expected_s) > 0:
+            moved_bytes[name] += _link_bytes(part)
+            moving_s[name] += float(part.expected_s)
+            wires[name] = "network" if float(part.work.amounts.get("network", 0.0)) else "ici"
+    for name, spent_s in time_s.items():
+        bound = wires[name] if moving_s[name] > spent_s else "compute"
+        intensity = work_flops[name] / moved_bytes[name] if moved_bytes[name] else float("inf")
+        yield Section(name=name, expected_s=spent_s, intensity_flops_per_byte=intensity, bound=bound)
+
+
+def _section(path: str) -> str:
+    """The section of a leaf by its path; "" for what is none of the model's own work."""
+    steps = path.split("/")
+    if "experts" in steps or steps[-1] in {"router", "dispatch", "combine", "top_k", "weighted_sum"}:
+        return EXPERTS
+    if "scores" in steps:
+        return ATTENTION
+    if "mlp" in steps or "moe" in steps:
+        return FEED_FORWARD
+    if "attention" in steps or "mla" in steps:
+        return PROJECTIONS
+    return HEAD if "head" in steps else ""
+
+
+def _flops(part: Part) -> float:
+    return sum(float(amount) for resource, amount in part.work.amounts.items() if resource.startswith("flops."))
+
+
+def _link_bytes(part: Part) -> float:
+    return sum(float(amount) for resource, amount in part.work.amounts.items() if resource.startswith("link."))
+
+
+def _bottlenecks(best: PlanEstimate, sections: tuple[Section, ...]) -> Iterator[tuple[str, float]]:
+    """What the step goes to, the largest first."""
+    causes = time_by_cause(best.step.parts)
+    waits = {name: causes.get(name, 0.0) for name in (*COMMUNICATION.values(), BUBBLE, RECOMPUTE)}
+    found = {name: time_s for name, time_s in waits.items() if time_s > 0}
+    found |= {each.name: each.expected_s for each in sections if each.name in {FEED_FORWARD, EXPERTS, ATTENTION}}
+    step_s = best.step.expected_s
+    kept = best.memory.parts.get("saved_activations", 0.0) / best.memory.usable_bytes
+    shares = [(name, time_s / step_s) for name, time_s in found.items() if time_s > LEAST_BOTTLENECK * step_s]
+    yield from sorted(shares, key=lambda share: -share[1])[:MOST_NAMED]
+    if kept > MOST_ACTIVATIONS:
+        yield "activation memory", kept
+
+
+def _ridge_flops_per_byte(setting: TrainingSetting) -> float:
+    """FLOP/s of a chip over the bytes/s of both links of one axis: what splitting over one axis must earn."""
+    torus, chip = setting.hardware.chip.torus, setting.hardware.chip
+    links_bytes_per_s = 2 * torus.link_bytes_per_s if torus is not None else nan
+    if chip.switch is not None:
+        links_bytes_per_s = chip.switch.bytes_per_s
+    return setting.peak_flops_per_s(setting.dtypes.compute) * chip.devices_per_chip / links_bytes_per_s
+
+
+def _reason(setting: TrainingSetting, best: PlanEstimate, strategies: tuple[str, ...]) -> str:
+    """Why these strategies and no others, with the numbers."""
+    mesh, memory = best.plan.mesh, best.memory
+    state_bytes = sum(memory.parts.get(name, 0.0) for name in ("parameters", "optimizer", "gradients"))
+    whole = format_bytes(state_bytes * setting.hardware.num_devices)
+    usable = format_bytes(memory.usable_bytes)
+    causes, step_s = time_by_cause(best.step.parts), best.step.expected_s
+    words = [f"{whole} of parameters, moments and gradients do not fit in the {usable} of one device"]
+    if not strategies or "FSDP" not in strategies:
+        words = [f"parameters, moments and gradients take {format_bytes(state_bytes)} of a device's {usable}"]
+    for name in strategies:
+        waits_s = sum(causes.get(cause, 0.0) for cause in _COSTS[name])
+        ways = " ".join(f"{axis}={mesh[axis]}" for axis in STRATEGIES[name] if axis in mesh)
+        words.append(f"{ways} costs {format_fraction(waits_s / step_s)} of the step in collectives")
+    return "; ".join(words)
+
+
+_COSTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "FSDP": (COMMUNICATION["weights"], COMMUNICATION["expert_weights"]),
+    "data parallelism": (COMMUNICATION["data"],),
+    "tensor parallelism": (COMMUNICATION["tensor"],),
+    "context parallelism": (COMMUNICATION["context"],),
+    "expert parallelism": (COMMUNICATION["expert"],),
+    "pipeline parallelism": (COMMUNICATION["stage"], BUBBLE),
+}
+"""Causes of time that each strategy brings."""

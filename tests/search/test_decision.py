@@ -1,0 +1,92 @@
+"""The sharding decision in words, for the four kinds of job that public guidance for Ironwood tells apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ridgeline
+from ridgeline.report.blocks import Report
+from ridgeline.report.decision import decision_facts, decision_json
+from ridgeline.report.terminal import screen
+from ridgeline.search.why import why_not
+
+if TYPE_CHECKING:
+    from ridgeline.search.answer import TrainAnswer
+
+
+def planned(model: str, on: str, *, global_batch: int, seq_len: int) -> TrainAnswer:
+    return ridgeline.train(model, on=on, global_batch=global_batch, seq_len=seq_len)
+
+
+def test_a_dense_model_on_short_sequences_takes_fsdp_alone() -> None:
+    """Held up by its feed-forward matmuls and by what it computes again."""
+    decision = planned("llama3.1-70b", "tpu7x:4x4x4", global_batch=256, seq_len=8192).decision
+
+    assert decision.workload == "dense, short sequences"
+    assert (decision.primary, decision.secondary) == ("FSDP", ())
+    assert decision.bottlenecks[0][0] == "feed-forward matmuls"
+    assert "recomputation" in dict(decision.bottlenecks)
+
+
+def test_a_dense_model_on_long_sequences_takes_fsdp_with_context_parallelism() -> None:
+    """Held up by attention and by the memory of activations."""
+    decision = planned("llama3.1-70b", "tpu7x:4x4x4", global_batch=16, seq_len=131_072).decision
+
+    assert decision.workload == "dense, long sequences"
+    assert {decision.primary, *decision.secondary} == {"FSDP", "context parallelism"}
+    assert decision.bottlenecks[0][0] == "attention"
+    assert "activation memory" in dict(decision.bottlenecks)
+
+
+def test_a_mixture_of_experts_on_short_sequences_takes_fsdp_and_prices_expert_parallelism() -> None:
+    """Guidance names FSDP with EP; published DeepSeek recipes run FSDP alone. The exchange of tokens decides."""
+    answer = planned("qwen3-235b-a22b", "v5p:4x8x8", global_batch=1024, seq_len=4096)
+    decision = answer.decision
+    with_experts = why_not(answer.job, answer.best, "ep=8", global_batch=1024)
+
+    assert decision.workload == "MoE, short sequences"
+    assert decision.primary == "FSDP"
+    assert decision.bottlenecks[0][0] == "expert matmuls"
+    assert "recomputation" in dict(decision.bottlenecks)
+    assert with_experts.estimate is not None
+    assert "mostly for expert all-to-all" in with_experts.reason
+
+
+def test_a_mixture_of_experts_beyond_a_slice_splits_its_layers_otherwise_too() -> None:
+    decision = planned("kimi-k2", "2*tpu7x:4x4x4", global_batch=1024, seq_len=4096).decision
+
+    assert decision.workload == "MoE, short sequences, beyond the memory of a slice"
+    assert decision.primary == "FSDP"
+    assert decision.secondary
+
+
+def test_ironwood_asks_for_eleven_thousand_flops_a_byte() -> None:
+    """2,307 TFLOP/s over two links of 100 GB/s."""
+    answer = planned("llama3.1-8b", "tpu7x:2x2x1", global_batch=16, seq_len=4096)
+
+    assert answer.decision.ridge_flops_per_byte == pytest.approx(2307e12 / (2 * 100e9))
+
+
+def test_what_tensor_parallelism_brings_over_links_is_weighed_against_it() -> None:
+    """Each matmul of an MLP of width F on Y devices does 2·F/Y FLOPs for an element of the stream."""
+    answer = ridgeline.train(
+        "llama3.1-70b", on="tpu7x:4x4x4", global_batch=256, seq_len=8192, mesh="fsdp=32,tp=4", remat="full"
+    )
+    mlp = next(section for section in answer.decision.sections if section.name == "feed-forward matmuls")
+
+    # Three matmuls forward, two of them again, six backward; the stream is gathered and scattered forward, gathered
+    # again, and its gradient gathered and scattered: five times 2 bytes, of which a device has one in Y.
+    matmuls, transfers, ways, width = 11, 5, 4, 28672
+    expected = matmuls * 2 * width / ways / (transfers * 2 * (ways - 1) / ways)
+    assert mlp.intensity_flops_per_byte == pytest.approx(expected, rel=1e-6)
+    assert mlp.bound == "compute"
+
+
+def test_screen_and_json_say_the_same() -> None:
+    decision = planned("llama3.1-8b", "v6e:4x4", global_batch=32, seq_len=8192).decision
+    text = screen(Report(headline="", pieces=(decision_facts(decision),)))
+
+    assert decision.workload in text
+    assert decision_json(decision)["primary"] == decision.primary == "FSDP"
