@@ -6,6 +6,7 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from ridgeline.job.writing import job_tables
+from ridgeline.report.beside_equation import beside_json, host_json, host_pieces
 from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Report
 from ridgeline.report.compilation import (
     COMPILERS,
@@ -15,8 +16,10 @@ from ridgeline.report.compilation import (
     refused,
     stand_in,
 )
-from ridgeline.report.compile import compile_json, compile_report
+from ridgeline.report.compile import compile_json, compile_pieces
+from ridgeline.report.derivations import derivations_json
 from ridgeline.report.jsonable import jsonable
+from ridgeline.report.peak import peak_json, peak_table
 from ridgeline.report.train import VERDICTS, mesh_in_words, remat_in_words
 from ridgeline.units import format_bytes, format_flops, format_things
 
@@ -38,9 +41,19 @@ def compiled_job_report(answer: CompileAnswer) -> Report:
         pieces=(
             Facts(title="Program", rows=tuple(_rows(answer))),
             *_memory(answer),
-            *(() if answer.summary is None else compile_report(answer.summary).pieces),
+            *host_pieces(answer.beside.host),
+            *_of_text(answer),
         ),
     )
+
+
+def _of_text(answer: CompileAnswer) -> Iterator[Piece]:
+    """What the compiled text says, or at least what the compiler had no place for."""
+    peak = answer.compilation.outcome.largest
+    if answer.summary is not None:
+        yield from compile_pieces(answer.summary, answer.beside, peak)
+    elif peak:
+        yield peak_table(peak)
 
 
 def compiled_job_json(answer: CompileAnswer) -> dict[str, Json]:
@@ -55,6 +68,8 @@ def compiled_job_json(answer: CompileAnswer) -> dict[str, Json]:
         "verdict": answer.verdict,
         "predicted_bytes": jsonable(answer.estimate.memory.total_bytes),
         "predicted_verdict": answer.estimate.memory.verdict,
+        "host": host_json(answer.beside.host),
+        **({"largest": peak_json(outcome.largest)} if outcome.largest else {}),
         "predicted_parts": {f"{name}_bytes": jsonable(part) for name, part in answer.estimate.memory.parts.items()},
         **compiled_memory_json(outcome.memory),
     }
@@ -63,7 +78,8 @@ def compiled_job_json(answer: CompileAnswer) -> dict[str, Json]:
         "collectives": [],
         "heaviest": [],
         **found,
-        "predicted_flops": jsonable(answer.predicted_flops),
+        **beside_json(answer.beside),
+        "derivations": derivations_json(answer.beside.derivations),
         "job": jsonable(job_tables(answer.job)),
         "hardware": answer.job.hardware.name,
         "program": answer.program,
