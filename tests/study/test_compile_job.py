@@ -85,12 +85,11 @@ def test_what_a_job_leaves_open_is_chosen_among_the_axes_that_the_program_knows(
 
 
 def test_a_model_that_the_program_lacks_is_refused_before_a_plan_is_searched() -> None:
-    mixture = {"mlp": None, "moe": {"num_experts": 8, "top_k": 2, "expert_mlp_dim": 64}}
-    model = {"name": "tiny", "embed_dim": 64, "vocab_size": 128, "num_layers": 2}
-    attention = {"attention": {"num_heads": 2, "num_kv_heads": 2, "head_dim": 32}}
+    later = {"num_heads": 2, "num_kv_heads": 2, "head_dim": 32, "span": {"kind": "full"}}
+    model = {"name": "tiny", "embed_dim": 64, "vocab_size": 128, "num_layers": 2, "mlp": {"mlp_dim": 64}}
 
-    with pytest.raises(InputError, match="our program has no mixture of experts yet"):
-        compile_job(tiny_job(model={**model, **attention, "moe": mixture["moe"]}), compiler="cpu")
+    with pytest.raises(InputError, match="our program has no attention to later tokens yet"):
+        compile_job(tiny_job(model={**model, "attention": later}), compiler="cpu")
 
 
 def test_the_json_answer_keeps_the_keys_it_promises(answer: CompileAnswer) -> None:
