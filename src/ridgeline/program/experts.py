@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from jax import Array
 
     from ridgeline.model.operations import Tensor
+    from ridgeline.program.layout import Layout
     from ridgeline.program.part import Part
 
     Product = Callable[[Array, Array], Array]
@@ -108,12 +109,12 @@ def _routed(part: Part, tokens: Array, logits: Array) -> Array:
     from jax.sharding import PartitionSpec
 
     layout = part.layout
-    tensors = {tensor.name: tensor for each in part.operations.values() for tensor in _routing_weights(each)}
+    tensors = {tensor.name: tensor for matmul in _expert_matmuls(part) for tensor in weights_of(matmul)}
     correction = part.elementwise("top_k").weights
     weights = {name: part.weights[name].astype(part.compute) for name in tensors}
     inside = PartitionSpec(layout.batch, layout.sequence, None)
     run = jax.shard_map(
-        partial(_on_a_device, part, tensors),
+        partial(_on_a_device, part),
         mesh=part.mesh,
         in_specs=(
             inside,
@@ -127,17 +128,8 @@ def _routed(part: Part, tokens: Array, logits: Array) -> Array:
     return run(tokens, logits, [part.weights[tensor.name] for tensor in correction], weights)
 
 
-def _routing_weights(operation: object) -> Sequence[Tensor]:
-    return weights_of(operation) if isinstance(operation, ExpertMatmul) else ()
-
-
 def _on_a_device(
-    part: Part,
-    tensors: Mapping[str, Tensor],
-    tokens: Array,
-    logits: Array,
-    correction: Sequence[Array],
-    weights: Mapping[str, Array],
+    part: Part, tokens: Array, logits: Array, correction: Sequence[Array], weights: Mapping[str, Array]
 ) -> Array:
     """One device's tokens through its own experts and those of others: [b, s, D] to [b, s / tensor ways, D]."""
     import jax
@@ -150,7 +142,7 @@ def _on_a_device(
         )
     ways = layout.degrees.get(EXPERT_AXIS, 1)
     choice = Choice(experts=experts, gates=gates, num_experts=num_experts, num_ways=ways)
-    own = Experts(part=part, weights={name: _whole(part, tensors[name], weights[name]) for name in weights})
+    own = Experts(part=part, weights=_whole(part, weights))
     compute = _with_capacity if part.program.experts.dispatch == "capacity" else _dropless
     output = compute(own, tokens, choice)
     if not layout.tensor:
@@ -160,15 +152,30 @@ def _on_a_device(
     return jax.lax.psum_scatter(output, layout.tensor, scatter_dimension=1, tiled=True)
 
 
-def _whole(part: Part, tensor: Tensor, weight: Array) -> Array:
-    """A device's experts, gathered over the axes that store them in parts."""
+def _whole(part: Part, weights: Mapping[str, Array]) -> Mapping[str, Array]:
+    """The weights of a device's experts, gathered over the axes that store them in parts."""
     import jax
 
-    layout = part.layout
+    whole: dict[str, Array] = {}
+    for matmul in _expert_matmuls(part):
+        with jax.named_scope(matmul.path):
+            whole |= {
+                tensor.name: _gathered(part.layout, tensor, weights[tensor.name]) for tensor in weights_of(matmul)
+            }
+    return whole
+
+
+def _gathered(layout: Layout, tensor: Tensor, weight: Array) -> Array:
+    import jax
+
     for dimension, (stored, kept) in enumerate(zip(layout.stored(tensor), layout.gathered(tensor), strict=True)):
         if axes := stored[len(kept) :]:
             weight = jax.lax.all_gather(weight, axes, axis=dimension, tiled=True)
     return weight
+
+
+def _expert_matmuls(part: Part) -> Sequence[ExpertMatmul]:
+    return [each for each in part.operations.values() if isinstance(each, ExpertMatmul)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
