@@ -28,8 +28,8 @@ with its scoped VMEM alone. Of the last the compiler leaves an eighth of the hea
 """
 
 
-def test_the_median_error_of_eight_jobs_is_below_a_twentieth() -> None:
-    assert len(JOBS) == 8
+def test_the_median_error_of_eight_jobs_and_more_is_below_a_twentieth() -> None:
+    assert len(JOBS) >= 8
     assert median(abs(job.error) for job in JOBS) <= 0.05
 
 
@@ -70,3 +70,8 @@ def test_what_fitted_is_said_to_fit_and_what_did_not_not_to_unless_a_reason_is_r
     agrees = said == "tight" or (said == "fits") == case.fits
 
     assert agrees or case.reason
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_every_collective_matches_the_equation_or_has_a_reason(job: Compiled) -> None:
+    assert job.exchanged is None or job.exchanged.unexplained == 0

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ridgeline
+from ridgeline.compiler.maxtext_environment import find_maxtext
+from tests.witness.recorded import Compiled, compiled_jobs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +32,7 @@ def test_a_70b_model_needs_what_the_equation_says_and_minutes_to_compile() -> No
         global_batch=256,
         seq_len=8192,
         remat={"policy": "custom", "context": "device"} | dict.fromkeys(KEPT, "device"),
+        program="ours",
     )
 
     assert answer.peak_bytes == pytest.approx(answer.estimate.memory.total_bytes, rel=0.05)
@@ -47,9 +50,21 @@ def test_offloaded_values_lie_in_the_host_memory_to_the_byte() -> None:
         global_batch=32,
         seq_len=8192,
         remat={"policy": "custom", "context": "device"} | dict.fromkeys(KEPT, "offload"),
+        program="ours",
     )
 
     memory = answer.compilation.outcome.memory
     assert memory is not None
     # 32 layers, 2 sequences a device: the layer's input, 32 query heads, 8 key and 8 value heads of 128, in bf16.
     assert memory.host_bytes == 32 * 2 * 8192 * (4096 + (32 + 8 + 8) * 128) * 2
+
+
+@pytest.mark.parametrize("job", compiled_jobs(), ids=lambda job: job.name)
+def test_maxtext_compiled_anew_needs_what_is_recorded_and_the_equation_says(job: Compiled) -> None:
+    if find_maxtext() is None:
+        pytest.skip("MaxText is not found")
+    answer = ridgeline.compile_job(str(job.path), program="maxtext")
+
+    assert answer.peak_bytes == pytest.approx(job.peak_bytes, rel=0.02)
+    assert answer.peak_bytes == pytest.approx(answer.estimate.memory.total_bytes, rel=0.15)
+    assert [row for row in answer.beside.collectives if row.reason == "unexplained"] == []

@@ -21,10 +21,33 @@ from ridgeline.model.zoo import load_model
 from ridgeline.search.train import cost_pinned
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ridgeline.search.answer import PlanEstimate
 
 FOLDER = Path(__file__).parent
 JOBS = FOLDER / "jobs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchanged:
+    """The collectives of one step of one device, beside the equation's.
+
+    Attributes:
+        compiled_bytes: Of all arrays, by the compiler.
+        predicted_bytes: By the equation.
+        rows: Kinds, axes, parts and phases that either has.
+        agree: Of these, how many both have alike.
+        unexplained: How many differ for no known reason.
+        reasons: Why the others differ, with the bytes of the larger side.
+    """
+
+    compiled_bytes: float
+    predicted_bytes: float
+    rows: int
+    agree: int
+    unexplained: int
+    reasons: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +58,13 @@ class Compiled:
         name: Of its file in `jobs/`.
         peak_bytes: Arguments and temporaries of one device.
         host_bytes: What one device places in host memory.
+        exchanged: Its collectives; None where they were not read.
     """
 
     name: str
     peak_bytes: float
     host_bytes: float
+    exchanged: Exchanged | None
 
     @property
     def path(self) -> Path:
@@ -96,6 +121,7 @@ def compiled_jobs() -> tuple[Compiled, ...]:
             name=name,
             peak_bytes=row["arguments_bytes"] + row["temporaries_bytes"],
             host_bytes=row["host_bytes"],
+            exchanged=Exchanged(**row["collectives"]) if "collectives" in row else None,
         )
         for name, row in _record()["jobs"].items()
     )
