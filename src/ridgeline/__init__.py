@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from ridgeline.search.scale import ScaleAnswer
     from ridgeline.study.compile_function import compile_function
     from ridgeline.study.compile_job import CompileAnswer
+    from ridgeline.study.compile_serving import compile_serving
     from ridgeline.study.compiled_program import ProgramName
     from ridgeline.units import duration_in
 
@@ -83,6 +84,7 @@ __all__ = [
     "collective",
     "compile_function",
     "compile_job",
+    "compile_serving",
     "critical_batch",
     "describe_model",
     "dtype_speedups",
@@ -121,6 +123,7 @@ _QUESTIONS = {
     "bandwidth_ratios": "ridgeline.cost.machine",
     "check_layout": "ridgeline.job.notation",
     "compile_function": "ridgeline.study.compile_function",
+    "compile_serving": "ridgeline.study.compile_serving",
     "find_notation": "ridgeline.job.notation",
     "dtype_speedups": "ridgeline.cost.machine",
     "duration_in": "ridgeline.units",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import ridgeline
 from ridgeline.cli.app import main
 from ridgeline.errors import InputError
 from ridgeline.job.origin import settings
@@ -133,13 +134,14 @@ def test_on_emulated_devices_meshes_that_are_not_named_are_chosen(file: Path) ->
     assert "Decode" in screen(compiled_serving_report(found))
 
 
-def test_a_batch_that_is_left_open_is_asked_for() -> None:
-    job = read_serving_job(
-        "llama3.1-8b", settings({"on": "v5e:2x4", "prompt_len": 64, "generate_len": 64}, written=str)
-    )
+def test_a_batch_that_is_left_open_is_asked_for_in_python_too() -> None:
+    with pytest.raises(ridgeline.InputError, match="the batch of decode is not given"):
+        ridgeline.compile_serving("llama3.1-8b", on="v5e:2x4", prompt_len=64, generate_len=64, compiler="cpu")
 
-    with pytest.raises(InputError, match="the batch of decode is not given"):
-        compile_serving(job, compiler="cpu")
+
+def test_a_whole_job_takes_no_further_arguments(file: Path) -> None:
+    with pytest.raises(ridgeline.InputError, match="a whole job takes no further arguments"):
+        ridgeline.compile_serving(read_serving_job(str(file)), batch=4)
 
 
 def test_maxtext_has_no_program_for_serving(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

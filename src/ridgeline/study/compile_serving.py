@@ -12,8 +12,11 @@ from ridgeline.compiler.our_program import OurProgram
 from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
 from ridgeline.cost.serving import PhaseColumns, ServingSetting, serving_flops, serving_memory
 from ridgeline.cost.training import step_weights
+from ridgeline.errors import InputError
 from ridgeline.job.job import BATCH_AXES
 from ridgeline.job.mesh import FREE
+from ridgeline.job.origin import settings
+from ridgeline.job.reading import read_serving_job
 from ridgeline.model.tree import model_tree
 from ridgeline.program.attention import chosen_kernel
 from ridgeline.program.serving import attentions, serving_program
@@ -25,11 +28,13 @@ from ridgeline.study.compiled_program import ReadableProgram, kernel_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Unpack
 
     from ridgeline.compiler.compilation import Compilation
     from ridgeline.compiler.installed import CompilerName
     from ridgeline.compiler.process import Limits
     from ridgeline.hlo.summary import HloSummary
+    from ridgeline.job.origin import Arguments, Setting
     from ridgeline.job.serving import Phase, ServingJob
     from ridgeline.model.operations import ModelTree
     from ridgeline.program.serving import ServingProgram
@@ -103,29 +108,36 @@ class CompileServingAnswer:
 
 
 def compile_serving(
-    job: ServingJob,
+    job: str | ServingJob,
     *,
     compiler: CompilerName | None = None,
     limits: Limits | None = None,
     progress: Callable[[str], None] = lambda _: None,
+    **arguments: Unpack[Arguments],
 ) -> CompileServingAnswer:
-    """What a compiler says of both programs of a serving job.
+    """What a compiler says of both programs of a serving job (the verb `compile`, asked of one).
 
     Args:
-        job: The question; meshes that it leaves open are chosen.
+        job: A job, a job file (.toml), or a model: its name or its config.json. Meshes that it leaves open are chosen.
         compiler: `tpu`, `gpu`, or `cpu` for emulated devices; the slice's own if none is said, or `cpu` where that is
             not installed.
         limits: What the compiler may use, for each program.
         progress: Told what is being done.
+        arguments: What is to override a job file, or all of a job beside its model: `on`, `prompt_len`,
+            `generate_len`, `batch`, `prefill_mesh`, `decode_mesh`, ….
 
     Raises:
         InputError: The question contradicts itself, or our program lacks a part of it.
         MissingExtraError: The compiler is not installed.
         InfeasibleError: The compiler was stopped, or failed.
     """
-    asked = compiler or usable_compiler(job.hardware)
+    said = settings(arguments, written=lambda name: f"{name}=")
+    if not isinstance(job, str) and said:
+        raise _further_arguments(said[0])
+    whole = read_serving_job(job, said) if isinstance(job, str) else job
+    asked = compiler or usable_compiler(whole.hardware)
     check_installed(asked)
-    chosen = _chosen(job)
+    chosen = _chosen(whole)
     programs = {phase: serving_program(chosen, phase) for phase in PHASES}  # both are refused before one is compiled
 
     def answered(phase: Phase) -> PhaseAnswer:
@@ -134,9 +146,19 @@ def compile_serving(
     return CompileServingAnswer(
         job=chosen,
         compiler=asked,
-        is_stand_in=compiler is None and asked != own_compiler(job.hardware),
+        is_stand_in=compiler is None and asked != own_compiler(whole.hardware),
         prefill=answered("prefill"),
         decode=answered("decode"),
+    )
+
+
+def _further_arguments(setting: Setting) -> InputError:
+    return InputError(
+        "a whole job takes no further arguments",
+        where=setting.where,
+        value=setting.value,
+        expected="a job alone, or a job file or model with arguments",
+        fix="change the job with dataclasses.replace",
     )
 
 
