@@ -87,5 +87,5 @@ def test_the_readme_names_the_functions_that_the_verbs_are() -> None:
 def test_a_job_that_our_program_cannot_be_is_refused_from_python_too() -> None:
     pytest.importorskip("jax")
 
-    with pytest.raises(ridgeline.InputError, match="our program has no mixture of experts yet"):
-        ridgeline.compile_job("mixtral-8x7b", compiler="cpu", on="v5e:2x4", seq_len=128, global_batch=8)
+    with pytest.raises(ridgeline.InputError, match="our program has no such sequence mixer yet"):
+        ridgeline.compile_job("qwen3-next-80b-a3b", compiler="cpu", on="v5e:2x4", seq_len=128, global_batch=8)
