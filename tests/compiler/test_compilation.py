@@ -15,7 +15,7 @@ from ridgeline.compiler.compilation import compile_program
 from ridgeline.compiler.our_program import OurProgram, compiler_options
 from ridgeline.compiler.process import Limits
 from ridgeline.errors import InfeasibleError, InputError, MissingExtraError
-from tests.compiler.jobs import tiny_job
+from tests.compiler.jobs import TINY, tiny_job
 
 pytest.importorskip("jax")
 
@@ -53,6 +53,22 @@ def test_xla_for_tpus_compiles_for_chips_that_are_not_there(monkeypatch: pytest.
     monkeypatch.setattr(compilation, "run_watched", no_child)
     again = compile_program(OurProgram(job=tiny_job(), compiler="tpu"))
     assert (found.is_cached, again.is_cached, again.outcome) == (False, True, found.outcome)
+
+
+def test_a_program_that_does_not_fit_names_its_largest_values() -> None:
+    pytest.importorskip("libtpu")
+    job = tiny_job(model={**TINY, "vocab_size": 131_072}, workload__global_batch=512, workload__seq_len=1024)
+
+    found = compile_program(OurProgram(job=job, compiler="tpu"))
+
+    refusal, largest = found.outcome.refusal, found.outcome.largest
+    assert refusal is not None
+    assert refusal.where == "hbm"
+    assert refusal.needed_bytes > refusal.available_bytes
+    # Logits of 256 sequences of 1,024 tokens, a half of the vocabulary, in bf16.
+    assert (largest[0].what, largest[0].size_bytes) == ("head/logits, forward", 256 * 1024 * 65_536 * 2)
+    assert {"mu of head/logits", "nu of embedding/tokens"} <= {each.what for each in largest}
+    assert found.hlo is not None
 
 
 def test_the_cpu_compiler_stands_in_when_asked() -> None:
@@ -119,7 +135,9 @@ def test_what_our_program_lacks_is_said_before_a_child_starts(monkeypatch: pytes
     monkeypatch.setattr(compilation, "run_watched", no_child)
 
     with pytest.raises(InputError, match="our program has no quantization with static scales yet"):
-        compile_program(OurProgram(job=tiny_job(plan__quantization={"kind": "fp8", "scaling": "static"}), compiler="cpu"))
+        compile_program(
+            OurProgram(job=tiny_job(plan__quantization={"kind": "fp8", "scaling": "static"}), compiler="cpu")
+        )
 
 
 def test_what_a_job_tells_the_compiler_becomes_its_options() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.compiler import maxtext_child
 from ridgeline.compiler.compilable import Command, Found
+from ridgeline.compiler.dump import dump_options, dumped_program, largest_at_peak
 from ridgeline.compiler.outcome import Outcome, out_of_memory, read_outcome
 from ridgeline.compiler.process import failed, tpu_environment
 from ridgeline.errors import InputError
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ridgeline.compiler.maxtext_environment import MaxTextEnvironment
     from ridgeline.job.job import Job
 
-_OUTCOME, _MODULE, _PHASE = "outcome.json", "module.hlo", "phase"
+_OUTCOME, _MODULE, _PHASE, _DUMP = "outcome.json", "module.hlo", "phase", "dump"
 _OWN_ENVIRONMENT: Final = "M_"
 """MaxText takes a variable of this prefix and a key's name in capitals for that key."""
 
@@ -59,8 +60,13 @@ class MaxTextProgram:
         Raises:
             InputError: As of `question`.
         """
+        return self._arguments({})
+
+    def _arguments(self, more_flags: Mapping[str, str]) -> tuple[str, ...]:
+        """The same with more flags of the compiler, that change nothing of what is compiled."""
         config = maxtext_config(self.job)
-        flags = " ".join(flag.written for flag in config.flags)
+        written = [flag.written for flag in config.flags]
+        flags = " ".join([*written, *(f"--{name}={value}" for name, value in more_flags.items())])
         return (
             f"compile_topology={topology_name(self.job.hardware)}",
             f"compile_topology_num_slices={self.job.hardware.num_slices}",
@@ -70,9 +76,10 @@ class MaxTextProgram:
 
     def command(self, folder: Path) -> Command:
         """Our child's file, run by MaxText's interpreter."""
+        told = self._arguments(dump_options(folder / _DUMP))
         places = (f"base_output_directory={folder}", "run_name=compilation", "jax_cache_dir=")
         # -P: the folder of our own modules, where a `maxtext` is too, is not searched for MaxText.
-        arguments = (self.environment.python, "-P", maxtext_child.__file__, str(folder), *self.arguments, *places)
+        arguments = (self.environment.python, "-P", maxtext_child.__file__, str(folder), *told, *places)
         return Command(arguments=arguments, environment=tpu_environment())
 
     def phase(self, folder: Path) -> str:
@@ -88,9 +95,10 @@ class MaxTextProgram:
             InfeasibleError: It failed.
         """
         if ended.code:
-            return Found(outcome=self._refused(ended), hlo=None)
-        outcome = read_outcome((folder / _OUTCOME).read_text(encoding="utf-8"))
-        return Found(outcome=outcome, hlo=folder / _MODULE)
+            outcome, module = self._refused(ended), dumped_program(folder / _DUMP)
+        else:
+            outcome, module = read_outcome((folder / _OUTCOME).read_text(encoding="utf-8")), folder / _MODULE
+        return Found(outcome=replace(outcome, largest=largest_at_peak(folder / _DUMP)), hlo=module)
 
     def _refused(self, ended: Ended) -> Outcome:
         refusal = out_of_memory(ended.said)
