@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ridgeline.job.serving import ServingJob
     from ridgeline.program.layout import Layout
 
-LIBRARIES: Final = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "jax-cuda13-pjrt")
+LIBRARIES: Final = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "jax-cuda13-pjrt", "optax", "qwix", "tokamax")
 """What decides a compilation beside the program."""
 
 _KIB = 1024 if sys.platform != "darwin" else 1  # getrusage counts in KiB, on macOS in bytes

@@ -1,12 +1,16 @@
-"""Rows sorted by expert times each expert's matrix, in two programs: a Pallas kernel on TPUs, and plain JAX.
+"""Rows sorted by expert times each expert's matrix: a Pallas kernel on TPUs, and plain JAX.
+
+The kernel, `gmm` in a plan, is that of tokamax where it is installed, else the one that comes with JAX (megablox).
 
 Shapes: R rows, L experts of a device, K contracted width, N produced width.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 from math import gcd, prod
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from ridgeline.errors import InputError
 
@@ -23,8 +27,15 @@ if TYPE_CHECKING:
 LEAST_ROWS: Final = 128
 """Rows that a tile of the kernel has at least: the matrix unit of v5 takes so many at once."""
 
-_XLA_KERNEL, _XLA_TILES = "ragged-dot-none", "ragged-dot-metadata"
-"""What XLA:TPU makes of `ragged_dot`: a kernel, and one that finds its tiles."""
+_KERNELS: Final = (
+    *("gmm", "tgmm"),
+    *("pallas_tpu_ragged_dot_gmm", "pallas_tpu_ragged_dot_gmm_transpose_rhs", "pallas_tpu_ragged_dot_tgmm"),
+    "ragged-dot-none",
+)
+"""Names of the kernels of JAX (megablox), of tokamax, and of the one that XLA:TPU makes of `ragged_dot`."""
+
+_XLA_TILES: Final = "ragged-dot-metadata"
+"""What XLA:TPU finds the tiles with."""
 
 _MOST_ROWS = 512
 _TILE_BYTES = 2048
@@ -71,10 +82,43 @@ def grouped_matmul(rows: Array, weights: Array, group_sizes: Array, *, kernel: K
 
     if kernel == "ragged_dot":
         return jax.lax.ragged_dot(rows, weights, group_sizes)
+    if find_spec("tokamax") is not None:
+        return _by_tokamax(rows, weights, group_sizes)
     from jax.experimental.pallas.ops.tpu.megablox import gmm
 
     width = min(_TILE_BYTES // rows.dtype.itemsize, *weights.shape[1:])
     return gmm(rows, weights, group_sizes, preferred_element_type=rows.dtype, tiling=(row_tile, width, width))
+
+
+def _by_tokamax(rows: Array, weights: Array, group_sizes: Array) -> Array:
+    """By the kernel of tokamax, in tiles that it knows for the chip.
+
+    It looks for a TPU in this process unless it is told that it compiles for another machine; that must be said around
+    both passes, and the backward pass is traced later.
+    """
+    import jax
+
+    tokamax: Any = import_module("tokamax")  # of an extra that tests do without
+
+    def product(rows: Array, weights: Array, group_sizes: Array) -> Array:
+        with tokamax.config.cross_compile(True):
+            return tokamax.ragged_dot(
+                rows, weights, group_sizes, preferred_element_type=rows.dtype, implementation="mosaic"
+            )
+
+    def forward(*operands: Array) -> tuple[Array, tuple[Array, ...]]:
+        return product(*operands), operands
+
+    def backward(operands: tuple[Array, ...], gradient: Array) -> tuple[Array, Array, None]:
+        rows, weights, group_sizes = operands
+        with tokamax.config.cross_compile(True):
+            _, transpose = jax.vjp(lambda rows, weights: product(rows, weights, group_sizes), rows, weights)
+            of_rows, of_weights = transpose(gradient)
+        return of_rows, of_weights, None
+
+    run = jax.custom_vjp(product)
+    run.defvjp(forward, backward)
+    return run(rows, weights, group_sizes)
 
 
 def rows_of_a_tile(num_rows: int, *, rows_of_an_expert: float) -> int:
@@ -99,11 +143,11 @@ def gmm_flops(program: ForwardProgram, operation: ExpertMatmul) -> Mapping[str, 
     _, *widths = operation.weight.shape
     rows = tokens_of_a_device(program) * operation.top_k
     product_flops = 2 * rows * prod(widths) / program.layout.ways(program.layout.tensor)
-    return {"gmm": product_flops, "tgmm": product_flops, _XLA_KERNEL: product_flops, _XLA_TILES: 0.0}
+    return {**dict.fromkeys(_KERNELS, product_flops), _XLA_TILES: 0.0}
 
 
 def tokens_of_a_device(program: ForwardProgram) -> int:
-    """Tokens of one micro-step on one device, before the tensor axes share them out."""
-    layout = program.layout
+    """Tokens of one pass through a layer on one device, before the tensor axes share them out."""
+    layout, passes = program.layout, program.micro_steps * program.pipeline.num_microbatches
     ways = layout.ways((*layout.batch, *layout.sequence))
-    return program.global_batch * program.seq_len // (program.micro_steps * ways)
+    return program.global_batch * program.seq_len // (passes * ways)
