@@ -75,6 +75,7 @@ PLANNER_MODULES = (
     "cost/wiring.py",
     "cost/placement.py",
     "cost/memory.py",
+    "cost/working_set.py",
     "cost/work.py",
     "cost/calibration.py",
 )

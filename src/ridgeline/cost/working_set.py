@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 
 from ridgeline.cost.columns import activation_shards
 from ridgeline.cost.training import embed_dim
-from ridgeline.cost.work import Number, larger
+from ridgeline.cost.work import Number, larger, smaller
 from ridgeline.job.job import BYTES_OF
+from ridgeline.job.remat import LAYER_INPUT
 from ridgeline.model.accounting import named_outputs
 from ridgeline.model.operations import Attention, Dispatch, Elementwise, ExpertMatmul, Matmul
 from ridgeline.model.recompute import projects_to_stream
@@ -38,7 +39,16 @@ _NOT_READ_AGAIN = frozenset({"rotary", "top_k", "scales", "post_norm", "weighted
 
 
 def block_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
-    """Elements per token at the fullest instant of the hungriest block's backward pass, in units of an activation."""
+    """Elements per token, as wide as activations, at the fullest instant of the hungriest block's backward pass.
+
+    Formula: max over operations o of Σ (what o and those before it made and did not keep) + gradients of what o read
+    and made + gradient of the stream; the other layers of the block whole; the block's input where it was on the host
+
+    Assumes: operations go back one by one; what was made waits until its layer is done, for the gradients of weights
+    are computed late.
+
+    Source: live ranges of MaxText 0.2.5 programs in XLA's buffer assignment (libtpu 0.0.52, 2026-11-29).
+    """
     layers = setting.tree.layers
     waiting = [waiting_elements(layer, columns, alone=not setting.tree.repeats) for layer in layers]
     whole: Number = 0.0
@@ -49,7 +59,8 @@ def block_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
     for layer, elements in zip(layers, waiting, strict=True):
         others = whole - elements if setting.tree.repeats else 0.0
         fullest = larger(fullest, others + _fullest_elements(layer, setting, columns))
-    return fullest
+    fetched = columns.offloaded.get(LAYER_INPUT, 0.0) * embed_dim(setting.tree) / columns.tensor
+    return fullest + fetched
 
 
 def layers_of_block(tree: ModelTree) -> int:
@@ -58,7 +69,12 @@ def layers_of_block(tree: ModelTree) -> int:
 
 
 def waiting_elements(layer: Layer, columns: PlanColumns, *, alone: bool) -> Number:
-    """Elements per token that a layer computes again before it goes back; `alone` in its block, or one of several."""
+    """Elements per token that a layer computes again before it goes back; `alone` in its block, or one of several.
+
+    Formula: Σ over operations of what they make, where a gradient reads it and it is not kept on the device
+
+    Source: as of `block_elements`.
+    """
     total: Number = 0.0
     for block in layer.blocks:
         for operation in block.operations:
@@ -102,8 +118,9 @@ def _is_added_up(operation: Elementwise | Dispatch, *, alone: bool) -> bool:
 
 
 def _made_again(output: Activation, columns: PlanColumns) -> Number:
-    """An intermediate, as far as it was not kept."""
-    return output.size / activation_shards(output, columns) * (1.0 - columns.kept(output.name))
+    """An intermediate that was not kept on the device: computed again, or fetched from the host."""
+    kept = smaller(columns.saved.get(output.name, 0.0) + columns.saved["*"], 1.0)
+    return output.size / activation_shards(output, columns) * (1.0 - kept)
 
 
 def _gradients(operation: Operation, setting: TrainingSetting, columns: PlanColumns) -> Number:
