@@ -12,12 +12,13 @@ import functools
 import json
 import resource
 import sys
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,17 +37,21 @@ def main(arguments: Sequence[str]) -> None:
     """
     folder = Path(arguments[0])
     (folder / "phase").write_text("starting MaxText", encoding="utf-8")
-    name_modules()
-    keep_compiled(folder)
-    app: Any = import_module("absl.app")
-    train_compile: Any = import_module("maxtext.trainers.pre_train.train_compile")
-    app.run(train_compile.main, argv=[train_compile.__file__, *arguments[1:]])
+    with ExitStack() as changes:
+        name_modules(changes)
+        keep_compiled(folder, changes)
+        app: Any = import_module("absl.app")
+        train_compile: Any = import_module("maxtext.trainers.pre_train.train_compile")
+        app.run(train_compile.main, argv=[train_compile.__file__, *arguments[1:]])
 
 
-def name_modules() -> None:
+def name_modules(changes: ExitStack) -> None:
     """Lets every flax module work in a scope of its name: what its caller calls it, else its class.
 
     It must be called before the modules' classes are made.
+
+    Args:
+        changes: Where to note what is changed.
     """
     import jax
 
@@ -79,13 +84,18 @@ def name_modules() -> None:
     def prepare(cls: type, **named: Any) -> None:  # noqa: ANN401 - as flax takes them
         prepared.__func__(cls, **named)
         if "__call__" in vars(cls):
-            cls.__call__ = in_scope(vars(cls)["__call__"])
+            changes.enter_context(patch.object(cls, "__call__", in_scope(vars(cls)["__call__"])))
 
-    base.__init_subclass__ = classmethod(prepare)
+    changes.enter_context(patch.object(base, "__init_subclass__", classmethod(prepare)))
 
 
-def keep_compiled(folder: Path) -> None:
-    """Lets the compiler's result be written to a folder as soon as there is one, and what is being done before."""
+def keep_compiled(folder: Path, changes: ExitStack) -> None:
+    """Lets the compiler's result be written to a folder as soon as there is one, and what is being done before.
+
+    Args:
+        folder: Where to.
+        changes: Where to note what is changed.
+    """
     import jax
 
     began_s = perf_counter()
@@ -109,7 +119,7 @@ def keep_compiled(folder: Path) -> None:
         (folder / "outcome.json").write_text(json.dumps(outcome), encoding="utf-8")
         return compiled
 
-    jax.stages.Lowered.compile = compile_and_keep
+    changes.enter_context(patch.object(jax.stages.Lowered, "compile", compile_and_keep))
     (folder / "phase").write_text("lowering", encoding="utf-8")
 
 
