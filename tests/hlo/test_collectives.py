@@ -327,3 +327,16 @@ def test_a_transfer_to_the_host_itself_is_no_collective() -> None:
     body = "  ROOT %s = (bf16[4,8], u32[], token[]) send(%x, %x), channel_id=1, is_host_transfer=true"
 
     assert collectives(call_graph(entry(GIVEN + body))) == ()
+
+
+@pytest.mark.parametrize(("goes_in", "comes_out"), [(16, 64), (64, 16)])
+def test_a_ragged_exchange_moves_its_full_side_and_not_the_room_for_more(goes_in: int, comes_out: int) -> None:
+    sizes = "\n".join(f"  %n{number} = s32[4] parameter({number + 2})" for number in range(4))
+    found = _only(
+        f"  %rows = bf16[{goes_in},128] parameter(0)\n  %room = bf16[{comes_out},128] parameter(1)\n{sizes}\n"
+        f"  ROOT %r = bf16[{comes_out},128] ragged-all-to-all(%rows, %room, %n0, %n1, %n2, %n3),"
+        " replica_groups={{0,1,2,3}}",
+        ep=4,
+    )
+
+    assert (found.kind, found.axis, found.array_bytes) == ("ragged_all_to_all", "ep", 16 * 128 * 2)
