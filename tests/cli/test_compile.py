@@ -19,18 +19,8 @@ MODEL = ("llama3.1-8b", "--seq-len=256", "--global-batch=4")
                 "nothing to compile or to read",
                 where="compile",
                 value="(empty)",
-                expected="JOB, or --hlo FILE",
+                expected="JOB, --hlo FILE, or --lint-flags FLAGS",
                 fix="ridgeline compile llama3.1-8b --on v5e:4x4 --seq-len 2048, or ridgeline compile --hlo step.hlo",
-            ),
-        ),
-        (
-            [*MODEL, "--on=v5e:2x2", "--mesh=fsdp=2,pp=2"],
-            refusal(
-                "our program has no pp axis yet",
-                where="--program ours",
-                value="pp=2",
-                expected="a plan without; of the axes dcn_dp, dcn_fsdp, dp, fsdp, fsdp_transpose, cp, ep, tp, tp_sequence",
-                fix="ask `ridgeline train` for the estimate of this job",
             ),
         ),
         (

@@ -38,6 +38,7 @@ EMPTY_NAMES = {"base", "common", "helper", "helpers", "misc", "util", "utils"}
 BOUNDARIES = {
     "src/ridgeline/cli/output.py": "writes JSON",
     "src/ridgeline/compiler/cache.py": "reads and writes entries of the cache",
+    "src/ridgeline/compiler/flag_errand.py": "reads and writes what the child that tries flags is told and tells",
     "src/ridgeline/compiler/function_errand.py": "reads and writes what the child of a function is told and tells",
     "src/ridgeline/compiler/gpu.py": "reads gpu_targets.toml",
     "src/ridgeline/compiler/maxtext_child.py": "writes what it found, where Ridgeline is not installed",

@@ -8,6 +8,7 @@ import typer
 
 from ridgeline.cli.compile_function import compile_function, names_a_function, refuse_flags_of_jobs
 from ridgeline.cli.compile_serving import compile_serving
+from ridgeline.cli.lint_flags import lint
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -69,6 +70,9 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
         _Text, typer.Option(metavar="SPEC", help="What a function is called with: 'bf16[1024_fsdp,4096], f32[]'.")
     ] = None,
     hlo: Annotated[_Text, typer.Option(metavar="FILE", help="Read an HLO text or dump; nothing is compiled.")] = None,
+    lint_flags: Annotated[
+        _Text, typer.Option(metavar="FLAGS", help="Judge flags of the TPU compiler, as they stand in LIBTPU_INIT_ARGS.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
 ) -> None:
     """What the XLA compiler says of a program: memory, FLOPs, collectives, its estimate of cycles.
@@ -78,9 +82,13 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
     Of a serving job (--prompt-len, or a job file) it compiles prefill and a step of decoding.
     Of a function of your own it says the same of that; nothing is estimated of it.
     With --hlo it reads a text that exists already; neither JAX nor an accelerator is needed.
+    With --lint-flags it says which flags the installed compiler refuses for a chip (--on v5p), and why.
     """
-    if (job is None) == (hlo is None):
+    if [job, hlo, lint_flags].count(None) != 2:
         raise _one_question(job)
+    if lint_flags is not None:
+        lint(lint_flags, on=on, limits=_limits(time_limit, memory_limit), json=json)
+        return
     if hlo is not None:
         _read(hlo, mesh, json=json)
         return
@@ -221,9 +229,9 @@ def _degrees(mesh: str) -> dict[str, int]:
 
 def _one_question(job: str | None) -> InputError:
     return InputError(
-        "nothing to compile or to read" if job is None else "either a job or an HLO text",
+        "nothing to compile or to read" if job is None else "either a job, an HLO text or flags",
         where="compile",
         value="" if job is None else job,
-        expected="JOB, or --hlo FILE",
+        expected="JOB, --hlo FILE, or --lint-flags FLAGS",
         fix="ridgeline compile llama3.1-8b --on v5e:4x4 --seq-len 2048, or ridgeline compile --hlo step.hlo",
     )

@@ -1,0 +1,49 @@
+"""`ridgeline compile --lint-flags`: a string of flags judged by the compiler that is installed."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+import typer
+
+from ridgeline.errors import InputError
+
+if TYPE_CHECKING:
+    from ridgeline.compiler.process import Limits
+    from ridgeline.hardware.slice import Slice
+
+_FEW_CHIPS = 4
+
+
+def lint(text: str, *, on: str | None, limits: Limits, json: bool) -> None:
+    """Prints what the compiler says of each flag; ends with 1 where it refuses one."""
+    from ridgeline.cli.output import print_json, print_report
+    from ridgeline.compiler.flags import judge_flags
+    from ridgeline.job.flag_string import read_flags
+    from ridgeline.report.flags import flags_json, flags_report
+
+    flags = read_flags(text, where="--lint-flags")
+    answer = judge_flags(flags, _few_chips(on), limits=limits)
+    if json:
+        print_json(flags_json(answer))
+    else:
+        print_report(flags_report(answer))
+    if answer.num_refused:
+        raise typer.Exit(1)
+
+
+def _few_chips(on: str | None) -> Slice:
+    """The slice that is named; of a chip alone, a small one."""
+    from ridgeline.hardware.catalog import find_chip
+    from ridgeline.hardware.topology import legal_shapes, parse_slice, torus_slice
+
+    if on is None:
+        raise InputError(
+            "flags are judged for a chip", where="--on", value="", expected="a chip: v5p", fix="add --on v5p"
+        )
+    chip = find_chip(on)
+    if chip is None or chip.torus is None:
+        return parse_slice(on if chip is None else f"{chip.name}:{chip.chips_per_host}")
+    shape = next(shape for shape in legal_shapes(chip.torus) if prod(shape) >= _FEW_CHIPS)
+    return torus_slice(chip, chip.torus, shape, 1)
