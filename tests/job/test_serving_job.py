@@ -89,6 +89,16 @@ def test_flags_make_a_serving_job_of_a_model_and_a_prompt_length_says_its_kind()
     assert job.plan.dtypes == ServingDtypes(kv_cache="fp8")
 
 
+def test_a_mesh_is_that_of_both_phases_where_they_have_none_of_their_own() -> None:
+    both, one = serving(mesh="tp=8"), serving(mesh="tp=8", prefill_mesh={"dp": 2, "tp": 4})
+
+    assert (both.plan.prefill, both.plan.decode) == ({"tp": 8}, {"tp": 8})
+    assert (one.plan.prefill, one.plan.decode) == ({"dp": 2, "tp": 4}, {"tp": 8})
+    with pytest.raises(InputError) as caught:
+        serving(mesh="tp=16")
+    assert caught.value.where == "--mesh"
+
+
 def test_a_verb_of_training_refuses_a_serving_job_and_the_other_way_round(file: Path) -> None:
     with pytest.raises(InputError) as caught:
         read_job(str(file))

@@ -247,7 +247,7 @@ def job_document(tables: Mapping[str, object], *, where: Callable[[str], str]) -
     Raises:
         InputError: A key is unknown, missing or of the wrong type.
     """
-    document = ServingDocument if _is_serving(tables.get("workload")) else JobDocument
+    document = ServingDocument if is_serving(tables.get("workload")) else JobDocument
     try:
         return document.model_validate(tables)
     except ValidationError as error:
@@ -256,10 +256,10 @@ def job_document(tables: Mapping[str, object], *, where: Callable[[str], str]) -
         raise _input_error(findings[0], document, where) from None
 
 
-def _is_serving(workload: object) -> bool:
+def is_serving(workload: object) -> bool:
     """Whether a workload is of serving: by its kind, or where that is not said, by the length of a prompt.
 
-    >>> _is_serving({"kind": "serve"}), _is_serving({"prompt_len": 1024}), _is_serving({"seq_len": 8192})
+    >>> is_serving({"kind": "serve"}), is_serving({"prompt_len": 1024}), is_serving({"seq_len": 8192})
     (True, True, False)
     """
     said: Mapping[str, object] = cast("Mapping[str, object]", workload) if isinstance(workload, dict) else {}

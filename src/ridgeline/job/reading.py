@@ -7,13 +7,14 @@ the shape and `assembly.py` the sense.
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from stat import S_ISREG
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from ridgeline.errors import InputError
 from ridgeline.job.assembly import assembled
-from ridgeline.job.document import job_document
+from ridgeline.job.document import is_serving, job_document
 from ridgeline.job.mesh import parse_pairs
 from ridgeline.job.origin import Origin, Setting
 from ridgeline.job.serving import ServingJob
@@ -91,6 +92,8 @@ def read_any_job(reference: str, settings: Sequence[Setting] = ()) -> AnyJob:
         folder = "."
     for setting in origin.settings:
         _put(tables, setting, origin)
+    if is_serving(tables.get("workload")):
+        origin = _with_meshes_of_phases(tables, origin)
     _write_out_short_forms(tables, origin)
     return assembled(job_document(tables, where=origin.of), origin, folder=folder)
 
@@ -145,6 +148,18 @@ def _put(tables: Tables, setting: Setting, origin: Origin) -> None:
     other = {"global_batch": "batch_tokens", "batch_tokens": "global_batch"}.get(name)
     if other is not None and not origin.gives(f"workload.{other}"):
         table.pop(other, None)
+
+
+def _with_meshes_of_phases(tables: Tables, origin: Origin) -> Origin:
+    """Gives a serving job's `mesh` to each phase that has none of its own, and says that it was written there."""
+    plan = cast("Tables", tables["plan"]) if isinstance(tables.get("plan"), dict) else {}
+    if "mesh" not in plan:
+        return origin
+    mesh, where = plan.pop("mesh"), origin.of("plan.mesh")
+    shared = [phase for phase in ("prefill", "decode") if phase not in plan]
+    plan |= dict.fromkeys(shared, mesh)
+    said = (Setting(key=f"plan.{phase}", value=mesh, where=where) for phase in shared)
+    return replace(origin, settings=(*origin.settings, *said))
 
 
 def _write_out_short_forms(tables: Tables, origin: Origin) -> None:

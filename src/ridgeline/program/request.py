@@ -124,7 +124,12 @@ def check_model(model: ModelSpec) -> None:
     refuse_the_first(_unknown_model_parts(model), expected="a decoder of attention to earlier tokens, MLPs and experts")
 
 
-def refuse_the_first(unknown: Iterator[tuple[str, object]], *, expected: str) -> None:
+def refuse_the_first(
+    unknown: Iterator[tuple[str, object]],
+    *,
+    expected: str,
+    fix: str = "ask `ridgeline train` for the estimate of this job",
+) -> None:
     """Refuses a job of which our program lacks something: (what, which value)."""
     for what, value in unknown:
         raise InputError(
@@ -132,7 +137,7 @@ def refuse_the_first(unknown: Iterator[tuple[str, object]], *, expected: str) ->
             where=_WHERE,
             value="yes" if value is True else value,
             expected=expected,
-            fix="ask `ridgeline train` for the estimate of this job",
+            fix=fix,
         )
 
 

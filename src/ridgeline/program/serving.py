@@ -103,7 +103,11 @@ def serving_program(job: ServingJob, phase: Phase) -> ServingProgram:
             the message names it.
     """
     check_model(job.model)
-    refuse_the_first(_unknown_parts(job, phase), expected=f"a plan without; of the axes {', '.join(SERVING_AXES)}")
+    refuse_the_first(
+        _unknown_parts(job, phase),
+        expected=f"a plan without; of the axes {', '.join(SERVING_AXES)}",
+        fix="change the plan, or leave it out",
+    )
     tree, plan = model_tree(job.model), job.plan
     batch = plan.prefill_batch if phase == "prefill" else job.workload.batch
     mesh = plan.mesh(phase)
