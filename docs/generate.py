@@ -41,7 +41,7 @@ FIGURES = {
 }
 """Drawings that pages show, and the commands that draw them."""
 
-IN_PART = {"compile": "in part: any HLO text, and dense decoders as our own program; not yet MaxText, experts or GPUs"}
+IN_PART = {"export": "in part: MaxText; not yet XPK, Kubernetes or vLLM"}
 """Verbs that answer only some of their questions, with which."""
 
 VERBS = {
