@@ -6,7 +6,7 @@
            or the head (logits, its gathered table, the gradient of one of them)
 
 The two do not coexist: the head runs before the layers go back. Every term is one that XLA's buffer assignment shows
-for published MaxText programs (`docs/witness.md`); what it holds longer because there is room is not counted.
+for MaxText programs (`docs/witness.md`). Where there is room, the logits' gradient waits too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ridgeline.cost.columns import (
     PlanColumns,
@@ -50,6 +52,15 @@ on v6e needs 2.32 GiB more for each further sequence of 8192 tokens whose other 
 Source: memory boundaries of tpu_performance_autoresearch_wiki@6dbda52d (2026-06-05)."""
 
 
+COMFORT = 0.94
+"""Fraction of usable memory up to which the scheduler lets values wait: the edge of the `tight` band."""
+
+ASYNCHRONOUS = frozenset({"v5e", "v6e", "tpu7x"})
+"""Chips on which XLA runs sums beside compute, and moves the sum of the table's gradient behind the layers: the logits'
+gradient waits for it if there is room. On v5p it sums at once.
+Source: compiled programs; Gemma 3 on TPU7x and Llama 3.1 8B on v6e wait, Mixtral and DeepSeek V2 Lite on v5p do not."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryColumns:
     """Bytes by part, per device; `host_bytes` too.
@@ -80,9 +91,9 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
     on_device = 1.0 if optimizer.state == "device" else 0.0
     gradients = gradient_bytes(P=elements, b_g=BYTES_OF[setting.dtypes.gradients])
     layer_set = _layer_working_bytes(setting, columns, rows)
-    head_set, waiting = _head_working_bytes(setting, columns, rows)
+    head_set, waiting, longer = _head_working_bytes(setting, columns, rows)
     saved, offloaded = _kept_bytes(setting, columns, rows)
-    return MemoryColumns(
+    going_back = MemoryColumns(
         parts={
             "parameters": weight_bytes(P=elements, b_w=BYTES_OF[setting.dtypes.weights]),
             "compute_weights": _compute_weights_bytes(setting, columns),
@@ -92,10 +103,14 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
             "saved_activations": saved,
             "layer_working_set": layer_set,
             "head_waiting": waiting,
-            "head_working_set": larger(head_set - waiting - layer_set - gradients, 0.0),
         },
         host_bytes=offloaded + moments * (1.0 - on_device),
     )
+    has_room = going_back.total_bytes + longer <= COMFORT * setting.usable_hbm_bytes
+    longer = np.where(has_room, longer, 0.0)
+    head = larger(head_set - waiting - longer - layer_set - gradients, 0.0)
+    parts = {**going_back.parts, "logits_waiting": longer, "head_working_set": head}
+    return MemoryColumns(parts=parts, host_bytes=going_back.host_bytes)
 
 
 def microbatches_in_flight(setting: TrainingSetting, columns: PlanColumns) -> Number:
@@ -172,15 +187,15 @@ def _layer_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: N
     return made + gathered * _is_gathered(columns)
 
 
-def _head_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> tuple[Number, Number]:
-    """What logits and loss need while they run, and what of it waits until the layers have run backward."""
+def _head_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> tuple[Number, Number, Number]:
+    """What logits and loss need while they run, what of it waits for the optimizer, and what more if there is room."""
     logits = _logits_bytes(setting, columns, rows)
     table = gathered_bytes([_unembedding(setting)], columns=columns, element_bytes=setting.compute_bytes)
     stream = rows * embed_dim(setting.tree) * setting.activation_bytes / columns.tensor
-    return (
-        head_bytes(logits_bytes=logits, table_bytes=table) + 2 * stream - table * (1.0 - _is_gathered(columns)),
-        head_waiting_bytes(logits_bytes=logits + stream, table_bytes=table),
-    )
+    needed = head_bytes(logits_bytes=logits, table_bytes=table) + 2 * stream - table * (1.0 - _is_gathered(columns))
+    waiting = head_waiting_bytes(logits_bytes=logits + stream, table_bytes=table)
+    longer = logits + stream - waiting if setting.hardware.chip.name in ASYNCHRONOUS else 0.0
+    return needed, waiting, longer
 
 
 def _logits_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Number:

@@ -52,7 +52,7 @@ def remat_chart(answer: TrainAnswer) -> Chart:
     remat, memory = answer.remat, answer.best.memory
     shown = [each for each in remat.presets if each.expected_s < _MOST_SLOWER * answer.best.step.expected_s]
     choices = (*remat.frontier, *shown)
-    usable_bytes, ahead_bytes = memory.usable_bytes, memory.parts.get("fetched_ahead", 0.0)
+    usable_bytes, waiting_bytes = memory.usable_bytes, memory.parts["logits_waiting"]
     high_bytes = max(usable_bytes, *(choice.needed_bytes for choice in choices)) * _ROOM
     times_s = [choice.expected_s for choice in choices]
     frontier = tuple((each.needed_bytes, each.expected_s) for each in remat.frontier)
@@ -77,7 +77,7 @@ def remat_chart(answer: TrainAnswer) -> Chart:
         ),
         curves=(Curve(name="best custom", points=frontier),),
         marks=(
-            Mark(name="the best plan", x=memory.total_bytes - ahead_bytes, y=answer.best.step.expected_s),
+            Mark(name="the best plan", x=memory.total_bytes - waiting_bytes, y=answer.best.step.expected_s),
             *(Mark(name=each.remat.policy, x=each.needed_bytes, y=each.expected_s) for each in shown),
         ),
         guides=(Guide(name=f"usable {format_bytes(usable_bytes)}", x=usable_bytes),),

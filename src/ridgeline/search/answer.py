@@ -172,7 +172,7 @@ class RematChoice:
     Attributes:
         remat: The policy.
         expected_s: Step time under it.
-        needed_bytes: Memory of a device, without what is fetched ahead where there is room.
+        needed_bytes: Memory of a device, without what waits where there is room.
         host_bytes: Offloaded, per device.
         verdict: Whether it fits.
     """

@@ -47,7 +47,7 @@ class Policies:
         codes: [policies, names], an index into `PLACEMENTS` each.
         expected_s: Step time.
         total_bytes: Memory of a device.
-        needed_bytes: The same without what is fetched ahead where there is room.
+        needed_bytes: The same without what waits where there is room.
         host_bytes: Offloaded, per device.
     """
 
@@ -141,7 +141,7 @@ def cost_policies(
         codes=codes,
         expected_s=column(training_step(setting, columns).expected_s),
         total_bytes=column(memory.total_bytes),
-        needed_bytes=column(memory.total_bytes - memory.parts.get("fetched_ahead", 0.0)),
+        needed_bytes=column(memory.total_bytes - memory.parts["logits_waiting"]),
         host_bytes=column(memory.host_bytes),
     )
 
