@@ -40,11 +40,20 @@ def join_collectives(
         mesh: Degree of each axis.
         micro_steps: Passes of one step.
     """
-    expected = list(_by_wire(predicted, mesh))
+    expected = list(_by_wire(_as_written(predicted, found), mesh))
     rows = list(_rows(found, expected, mesh))
     reasons = explained(rows, micro_steps=micro_steps)
     named = (replace(row, reason=reason) for row, reason in zip(rows, reasons, strict=True))
     return tuple(sorted(named, key=lambda row: row.order))
+
+
+def _as_written(predicted: Iterable[StepCollective], found: Iterable[PlacedCollective]) -> Iterator[StepCollective]:
+    """Unlike layers by one name, `layer`, where the program that repeats them gives them but one."""
+    sections = {placed.place.part.partition("/")[0] for placed in found}
+    for each in predicted:
+        section, _, rest = each.part.partition("/")
+        is_renamed = section.endswith("_layer") and section not in sections and "layer" in sections
+        yield replace(each, part=f"layer/{rest}") if is_renamed else each
 
 
 def _by_wire(predicted: Iterable[StepCollective], mesh: Mapping[str, int]) -> Iterator[StepCollective]:

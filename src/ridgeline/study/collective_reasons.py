@@ -18,7 +18,7 @@ from ridgeline.study.collective_row import AGREE, agree
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-    from ridgeline.study.collective_row import CollectiveRow
+    from ridgeline.study.collective_row import CollectiveRow, Half
 
     _Open: TypeAlias = dict[int, CollectiveRow]
     """Rows that still need a reason, by their number."""
@@ -41,6 +41,9 @@ _EXACT: Final = 2e-3
 
 _SMALL: Final = 1e-3
 """Of everything that moves: what no estimate of time would notice."""
+
+_WIDTHS: Final = {"", ", in f32", ", each done twice"}
+"""What `_width` says."""
 
 _MOST_SUMMANDS: Final = 6
 """Query, key and value in f32 for one gradient in bf16."""
@@ -89,30 +92,28 @@ def _unknown_counts(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], 
     yield numbers, "how often it runs cannot be read from the text"
 
 
-def _merged_in_a_block(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+def _merged(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    """Several as one, or under another part: first where elements are as wide, then the narrowest scope first."""
     del step
-    same = _grouped(still, lambda row: (row.kind, frozenset(row.axes), row.half, _block(row.part)))
-    for members in same:
-        if (width := _width(members.values())) is not None:
-            yield members, f"merged within the block; together they agree{width}"
-
-
-def _merged_in_a_pass(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
-    del step
-    for members in _grouped(still, lambda row: (row.kind, frozenset(row.axes), row.half)):
-        if (width := _width(members.values())) is not None:
-            yield members, f"merged, or recorded under another part; together they agree{width}"
+    for widths, within, scope in product(({""}, _WIDTHS), (_EXACT, AGREE), _SCOPES[1:]):
+        same = _grouped(still, lambda row, scope=scope: (row.kind, frozenset(row.axes), row.half, scope(row.part)))
+        for members in same:
+            if (width := _width(members.values(), within=within)) in widths:
+                for number in members:
+                    del still[number]
+                where = "merged within the block" if scope is _block else "merged, or recorded under another part"
+                yield members, f"{where}; together they agree{width}"
 
 
 def _summed_whole(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
     """All-reduce and slice for reduce-scatter, by part, by block, by pass: first where the bytes are the very same."""
     del step
     reason = "a reduce-scatter written as an all-reduce, of which each device keeps its shard"
-    for within, scope in product((_EXACT, AGREE), _SCOPES):
+    for widths, within, scope in product(({""}, _WIDTHS), (_EXACT, AGREE), _SCOPES):
         sums = {number: row for number, row in still.items() if row.kind in _SUMS}
-        for members in _grouped(sums, lambda row, scope=scope: (frozenset(row.axes), row.half, scope(row.part))):
+        for members in _grouped(sums, lambda row, scope=scope: (frozenset(row.axes), _half(row), scope(row.part))):
             kinds = {row.kind for row in members.values()}
-            if kinds == _SUMS and (width := _width(members.values(), within=within)) is not None:
+            if kinds == _SUMS and (width := _width(members.values(), within=within)) in widths:
                 for number in members:
                     del still[number]
                 yield members, f"{reason}{width}"
@@ -136,14 +137,14 @@ def _summed_over_several_axes(still: _Open, step: _Step) -> Iterator[tuple[Itera
     """One sum over dp and fsdp for a scatter over fsdp and a sum over dp of what is left."""
     del step
     sums = {number: row for number, row in still.items() if row.kind in _SUMS}
-    for scope in _SCOPES:
+    for widths, scope in product(({""}, _WIDTHS), _SCOPES):
         for members in _grouped(sums, lambda row, scope=scope: (row.half, scope(row.part))):
             wide = {number: row for number, row in members.items() if len(row.axes) > 1 and row.found}
             axes = {axis for row in wide.values() for axis in row.axes}
             narrow = {n: row for n, row in members.items() if n not in wide and axes and set(row.axes) <= axes}
             scattered = [row for row in narrow.values() if row.kind == "reduce_scatter"]
             width = _width([*wide.values(), *scattered]) if scattered else None
-            if width is not None:
+            if width in widths:
                 for number in (*wide, *narrow):
                     sums.pop(number, None)
                 over = " and ".join(sorted(axes))
@@ -180,6 +181,8 @@ def _twice_as_wide(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], s
         if row.predicted_bytes and agree(row.total_bytes, 2 * row.predicted_bytes):
             is_repeated = agree(row.count, 2 * row.predicted_count)
             yield (number,), _REPEATED if is_repeated else _IN_F32
+        elif row.kind == "all_gather" and row.predicted_count < row.count < 2 * row.predicted_count:
+            yield (number,), f"{_REPEATED}, in some of the layers"
 
 
 def _ends_a_sum_over_slices(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
@@ -198,12 +201,27 @@ def _in_another_pass(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int],
 
 
 def _gathered_once(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
-    """A weight that the backward pass finds gathered already."""
+    """A weight that the backward pass finds gathered already; a tied table, for the lookup and for the logits."""
     there = {(row.part, frozenset(row.axes)) for row in step.rows if row.kind == "all_gather" and row.found}
     for number, row in still.items():
         is_missing = row.kind == "all_gather" and not row.found and row.half == "backward"
         if is_missing and (row.part, frozenset(row.axes)) in there:
             yield (number,), "gathered once, and kept for the backward pass"
+        elif row.kind == "all_gather" and row.predicted_bytes and agree(2 * row.total_bytes, row.predicted_bytes):
+            yield (number,), "gathered once, and used twice"
+
+
+def _nameless(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
+    """What the text places in no part, but moves the very array that a part of the equation does."""
+    for number, row in still.items():
+        if row.part or not row.found:
+            continue
+        for other in step.rows:
+            is_alike = (other.kind, set(other.axes)) == (row.kind, set(row.axes)) and other.predicted_bytes
+            each_bytes = (other.predicted_bytes or 0.0) / (other.predicted_count or 1.0)
+            if is_alike and agree(row.total_bytes / row.count, each_bytes, within=_EXACT):
+                yield (number,), f"one of those of {other.part}, which the text places in no part"
+                break
 
 
 def _exchanged(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
@@ -243,6 +261,11 @@ def _between_slices(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], 
     for members in _grouped(across, lambda row: frozenset(row.axes)):
         if (width := _width(members.values())) is not None:
             yield members, f"between slices, in other pieces; together they agree{width}"
+
+
+def _half(row: CollectiveRow) -> Half:
+    """The half of a sum: what stands in no pass is the optimizer's, which follows the backward one."""
+    return row.half if row.phase else "backward"
 
 
 def _grouped(rows: _Open, key: Callable[[CollectiveRow], Hashable]) -> list[_Open]:
@@ -298,8 +321,7 @@ _SCOPES: Final = (_itself, _block, _section, _anywhere)
 _RULES: Final[tuple[_Rule, ...]] = (
     _unknown_counts,
     _exchanged,
-    _merged_in_a_block,
-    _merged_in_a_pass,
+    _merged,
     _summed_whole,
     _summed_over_several_axes,
     _summed_one_by_one,
@@ -310,6 +332,7 @@ _RULES: Final[tuple[_Rule, ...]] = (
     _ends_a_sum_over_slices,
     _in_another_pass,
     _gathered_once,
+    _nameless,
     _small,
     _looked_up,
     _outside_the_layers,
