@@ -26,7 +26,7 @@ os.environ |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": FLAGS}
 SMALL = 1e-3
 """A gradient of a smaller norm is nothing but rounding: that of a key's bias, which softmax does not see, is zero."""
 
-SLICES = {1: "v5e:1x1", 4: "v5e:2x2", 8: "v5e:2x4"}
+CHIPS = {1: "v5e:1x1", 4: "v5e:2x2", 8: "v5e:2x4"}
 """By their devices."""
 
 import jax  # noqa: E402 - after the number of devices is set
@@ -42,12 +42,19 @@ from ridgeline.program.request import TrainingProgram, training_program  # noqa:
 from ridgeline.program.training import abstract_state, initial_state, loss_and_gradients, training_step  # noqa: E402 - as jax
 
 
+def slices_of(mesh: dict[str, int]) -> str:
+    """The slices that a mesh needs."""
+    num_slices = math.prod(degree for axis, degree in mesh.items() if axis in DCN_AXES)
+    own = CHIPS[math.prod(mesh.values()) // num_slices]
+    return f"{num_slices}*{own}" if num_slices > 1 else own
+
+
 def program_of(question: dict[str, Any]) -> TrainingProgram:
     """The program of a question, on as many chips as its mesh has devices."""
     mesh = question["mesh"]
     tables = {
         "model": question["model"],
-        "hardware": "2*v5e:2x2" if set(mesh) & set(DCN_AXES) else SLICES[math.prod(mesh.values())],
+        "hardware": slices_of(mesh),
         "workload": {"seq_len": question.get("seq_len", 16), "global_batch": 8},
         "plan": {"mesh": mesh, "remat": "full"} | question.get("plan", {}),
     }
