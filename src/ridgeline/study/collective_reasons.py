@@ -232,11 +232,11 @@ def _exchanged(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]
 
 def _looked_up(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
     """Rows of the embedding table change devices where the equation has the table gathered."""
-    del step
     table = {number: row for number, row in still.items() if _block(row.part) == "embedding"}
     exchanges = [number for number, row in table.items() if row.predicted_bytes is None]
     yield exchanges, "rows that are looked up change devices; the equation has the table gathered"
-    if exchanges:
+    moved = (row for row in step.rows if _block(row.part) == "embedding" and row.predicted_bytes is None)
+    if any(row.found for row in moved):
         yield table.keys() - set(exchanges), "the table stays split; rows that are looked up change devices instead"
 
 
