@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ridgeline.study.compiled_program import ProgramName
 
 _Text = str | None
+_Form = Literal["screen", "explained", "json"]
 
 
 def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.compile
@@ -73,6 +74,9 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
     lint_flags: Annotated[
         _Text, typer.Option(metavar="FLAGS", help="Judge flags of the TPU compiler, as they stand in LIBTPU_INIT_ARGS.")
     ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show where the equation's numbers of a training job come from.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
 ) -> None:
     """What the XLA compiler says of a program: memory, FLOPs, collectives, its estimate of cycles.
@@ -122,7 +126,7 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
         compiler=compiler,
         maxtext_python=maxtext_python,
         limits=_limits(time_limit, memory_limit),
-        json=json,
+        form="json" if json else "explained" if explain else "screen",
     )
 
 
@@ -145,18 +149,19 @@ def _compile(
     compiler: CompilerName | None,
     maxtext_python: str | None,
     limits: Limits,
-    json: bool,
+    form: _Form,
 ) -> None:
     """Compiles a job and prints what came of it; ends with 1 where the program does not fit."""
     from ridgeline.cli.output import print_json, print_report
     from ridgeline.cli.progress import elapsed_line
     from ridgeline.job.serving import ServingJob
     from ridgeline.report.compiled_job import compiled_job_json, compiled_job_report
+    from ridgeline.report.derivations import explained
     from ridgeline.study.compile_job import compile_job
 
     if isinstance(job, ServingJob):
         program = program or ("maxtext" if maxtext_python is not None else "ours")
-        compile_serving(job, program=program, compiler=compiler, limits=limits, json=json)
+        compile_serving(job, program=program, compiler=compiler, limits=limits, json=form == "json")
         return
     with elapsed_line() as progress:
         answer: CompileAnswer = compile_job(
@@ -167,10 +172,11 @@ def _compile(
             limits=limits,
             progress=progress,
         )
-    if json:
+    if form == "json":
         print_json(compiled_job_json(answer))
     else:
-        print_report(compiled_job_report(answer))
+        report = compiled_job_report(answer)
+        print_report(explained(report, answer.beside.derivations) if form == "explained" else report)
     if answer.verdict == "does_not_fit":
         raise typer.Exit(1)
 
