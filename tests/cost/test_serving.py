@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.cost.serving import PhaseColumns, ServingSetting, serving_flops, serving_memory
+from ridgeline.cost.serving import LANES, PhaseColumns, ServingSetting, serving_flops, serving_memory
 from ridgeline.job.serving import ServingDtypes
 from ridgeline.model.accounting import account
 from ridgeline.model.tree import model_tree
@@ -66,6 +67,15 @@ def test_a_cache_in_8_bits_is_half_as_large_and_has_scales() -> None:
     wide, narrow = parts(columns)["kv_cache"], parts(columns, kv_cache="int8")["kv_cache"]
 
     assert narrow == wide * (1 / 2 + 4 / (2 * 128))  # a scale of 4 bytes for 128 elements
+
+
+@pytest.mark.parametrize(("model", "times"), [("llama3.1-8b", 1), ("gpt-oss-120b", 2), ("deepseek3-671b", 640 / 576)])
+def test_on_a_tpu_heads_fill_rows_of_memory(model: str, times: float) -> None:
+    columns, plain = PhaseColumns(degrees={}, batch_size=1), setting(model)
+    exact = serving_memory(plain, columns, "decode").parts["kv_cache"]
+    padded = serving_memory(replace(plain, row_elements=LANES), columns, "decode").parts["kv_cache"]
+
+    assert padded == pytest.approx(times * exact)
 
 
 def test_layers_with_a_window_keep_no_more_than_it() -> None:

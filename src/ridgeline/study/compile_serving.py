@@ -10,7 +10,7 @@ from ridgeline.compiler.compilation import compile_program
 from ridgeline.compiler.installed import check_installed, own_compiler, usable_compiler
 from ridgeline.compiler.our_program import OurProgram
 from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
-from ridgeline.cost.serving import PhaseColumns, ServingSetting, serving_flops, serving_memory
+from ridgeline.cost.serving import LANES, PhaseColumns, ServingSetting, serving_flops, serving_memory
 from ridgeline.cost.training import step_weights
 from ridgeline.errors import InputError
 from ridgeline.job.job import BATCH_AXES
@@ -182,6 +182,7 @@ def _answered(
         dtypes=job.plan.dtypes,
         context_len=job.workload.context_len,
         prompt_len=job.workload.prompt_len,
+        row_elements=LANES if own_compiler(job.hardware) == "tpu" else 1,
     )
     columns = PhaseColumns(degrees=mesh, batch_size=program.global_batch)
     flops = serving_flops(setting, columns, program.phase, block_keys=_block_keys(program, is_tpu=compiler == "tpu"))
