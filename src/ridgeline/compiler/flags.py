@@ -39,6 +39,7 @@ REFUSED: Final[tuple[FlagVerdict, ...]] = ("unknown", "bad_value", "not_for_chip
 _UNKNOWN = re.compile(r"Unknown command line flag '(\w+)'")
 _ILLEGAL = re.compile(r"Illegal value '.*?' specified for flag '(\w+)'(?:; *(.*))?")
 _OTHER_COMPILERS: Final[Mapping[str, str]] = {"xla_gpu_": "GPUs", "xla_cpu_": "CPUs"}
+_JUDGES: Final = ("jaxlib", "libtpu")
 _CRASHES = "the compiler crashes when it compiles with it"
 _PHASE, _FINDINGS, _ERRAND = "phase", "findings.json", "errand.json"
 
@@ -102,7 +103,8 @@ def judge_flags(flags: Sequence[Flag], hardware: Slice, *, limits: Limits | None
     others = [flag for flag in flags if findings.found[flag.name][0] == "no_option"]
     of_start = _loaded(others, hardware, allowed) if others else {}
     judged = (_judged(flag, *findings.found[flag.name], of_start, findings.defaults) for flag in flags)
-    return FlagsAnswer(hardware=hardware, versions=installed_versions(), flags=tuple(judged))
+    versions = {name: number for name, number in installed_versions().items() if name in _JUDGES}
+    return FlagsAnswer(hardware=hardware, versions=versions, flags=tuple(judged))
 
 
 def _tried(flags: Sequence[Flag], hardware: Slice, limits: Limits) -> Findings:
