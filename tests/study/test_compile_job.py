@@ -13,6 +13,7 @@ from ridgeline.compiler import compilation
 from ridgeline.compiler.cache import Entry
 from ridgeline.compiler.outcome import Outcome, OutOfMemory
 from ridgeline.errors import InputError
+from ridgeline.hlo.peak import LiveValue
 from ridgeline.report.compiled_job import compiled_job_json, compiled_job_report
 from ridgeline.report.terminal import screen
 from ridgeline.study.compile_job import CompileAnswer, compile_job
@@ -140,3 +141,41 @@ def test_a_program_that_the_compiler_refuses_does_not_fit(
     found = json.loads(capsys.readouterr().out)
     assert (code, found["memory"]["verdict"], found["memory"]["peak_bytes"]) == (1, "does_not_fit", 64e9)
     assert (found["collectives"], found["memory"]["largest"], found["flops"]) == ([], [], None)
+
+
+def test_a_refusal_for_the_hosts_memory_is_met_with_what_all_devices_of_a_host_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refusal = OutOfMemory(needed_bytes=2e12, available_bytes=2.0**37, where="host")
+    largest = LiveValue(name="x.1", size_bytes=2e12, shape="bf16[8]", part="layer/mlp/up", phase="", role="kept")
+    outcome = Outcome(compile_s=2.0, lower_s=1.0, process_bytes=1e9, refusal=refusal, largest=(largest,))
+    monkeypatch.setattr(compilation, "load", lambda _: Entry(outcome=outcome, hlo=None))
+    offload = {"policy": "custom", "mlpwi_0": "offload"}
+    job = tiny_job(
+        plan__remat=offload,
+        plan__gradient_accumulation=1,
+        workload__global_batch=4096,
+        workload__seq_len=8192,
+    )
+
+    answer = compile_job(job, compiler="cpu")
+    text = screen(compiled_job_report(answer))
+
+    # 4,096 sequences of 8,192 tokens over 2 layers, 512 elements of two bytes each; four devices in one host.
+    assert answer.beside.host.total_bytes == 4096 * 8192 * 2 * 512 * 2
+    assert "4 devices of a host keep 64.0 GiB of 358 GiB in its memory together (by the equation)." in text
+    assert "layer/mlp/up, kept for the backward pass" in text
+
+
+def test_where_the_equations_numbers_come_from_is_shown_when_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refusal = OutOfMemory(needed_bytes=64e9, available_bytes=16e9, where="hbm")
+    outcome = Outcome(compile_s=2.0, lower_s=1.0, process_bytes=1e9, refusal=refusal)
+    monkeypatch.setattr(compilation, "load", lambda _: Entry(outcome=outcome, hlo=None))
+
+    main(["compile", "llama3.1-8b", "--on=v5e:4x4", "--seq-len=2048", "--compiler=cpu", "--explain"])
+
+    shown = capsys.readouterr().out
+    assert "Where the numbers come from" in shown
+    assert "Weights on a device" in shown
