@@ -11,6 +11,7 @@ from math import nan
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.executed import executed_flops
+from ridgeline.cost.memory import training_memory
 from ridgeline.cost.step_collectives import step_collectives
 from ridgeline.hlo.parts import Place
 from ridgeline.search.explain import explain_plan
@@ -20,6 +21,7 @@ from ridgeline.study.collective_join import join_collectives
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ridgeline.cost.columns import PlanColumns, TrainingSetting
     from ridgeline.cost.executed import ExecutedFlops
     from ridgeline.cost.explain import Derivation
     from ridgeline.hlo.summary import HloSummary
@@ -140,7 +142,7 @@ def beside_equation(
         ),
         parts=tuple(_parts(summary, predicted)),
         predicted=predicted,
-        host=_host(job, estimate, host_bytes),
+        host=_host(setting, columns, host_bytes),
         derivations=explain_plan(setting, columns, estimate),
     )
 
@@ -168,13 +170,14 @@ def _parts(summary: HloSummary | None, predicted: Sequence[ExecutedFlops]) -> It
         yield PartRow(place=place, flops=0.0, predicted_flops=flops, hbm_bytes=0.0, estimated_cycles=nan)
 
 
-def _host(job: Job, estimate: PlanEstimate, host_bytes: float | None) -> HostMemory:
-    chip = job.hardware.chip
+def _host(setting: TrainingSetting, columns: PlanColumns, host_bytes: float | None) -> HostMemory:
+    chip = setting.hardware.chip
+    num_devices = min(chip.chips_per_host * chip.devices_per_chip, setting.hardware.num_devices)
     return HostMemory(
         device_bytes=host_bytes,
-        num_devices=min(chip.chips_per_host * chip.devices_per_chip, job.hardware.num_devices),
+        num_devices=num_devices,
         ram_bytes=chip.host_ram_bytes,
-        predicted_bytes=estimate.memory.host_bytes,
+        predicted_bytes=float(training_memory(setting, columns).host_bytes) * num_devices,
     )
 
 
