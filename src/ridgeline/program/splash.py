@@ -149,8 +149,9 @@ def splash_flops(program: ForwardProgram, operation: Attention) -> Mapping[str, 
     """
     q_tile, kv_tile = splash_tiles(program)
     layout = program.layout
-    sequences = program.global_batch / program.micro_steps / prod(layout.degrees[axis] for axis in layout.batch)
-    heads = operation.num_heads / prod(layout.degrees[axis] for axis in layout.tensor)
+    passes = program.micro_steps * program.pipeline.num_microbatches
+    sequences = program.global_batch / passes / layout.ways(layout.batch)
+    heads = operation.num_heads / layout.ways(layout.tensor)
     pairs = visited_elements(operation.span, seq_len=program.seq_len, q_tile=q_tile, kv_tile=kv_tile)
     keys, values = (2 * sequences * heads * pairs * width for width in (operation.qk_head_dim, operation.v_head_dim))
     return {
