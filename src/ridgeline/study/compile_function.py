@@ -252,4 +252,5 @@ def _summary(mesh: Mapping[str, int], hardware: Slice, compilation: Compilation)
         return None
     with gzip.open(compilation.hlo, "rt", encoding="utf-8") as lines:
         module = parse_hlo(lines, where=str(compilation.hlo))
-    return summarise(module, mesh=mesh if hardware.num_slices == 1 else None)
+    outermost = next(iter(mesh))
+    return summarise(module, mesh={**mesh, outermost: mesh[outermost] // hardware.num_slices})  # devices of one slice
