@@ -83,33 +83,40 @@ class MemoryColumns:
 
 
 def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryColumns:
-    """Peak memory of a step, by part."""
+    """Peak memory of a step, by part.
+
+    The gradients of the tables are made when the layers are done: until then what they are made from stands in their
+    place.
+    """
     rows = tokens_per_microbatch(setting, columns)
     elements = local_elements(setting, columns)
     optimizer = setting.optimizer
     moments = optimizer_bytes(P=elements, b_mu=BYTES_OF[optimizer.mu_dtype], b_nu=BYTES_OF[optimizer.nu_dtype])
     on_device = 1.0 if optimizer.state == "device" else 0.0
     gradients = gradient_bytes(P=elements, b_g=BYTES_OF[setting.dtypes.gradients])
+    in_layers = _layer_elements(setting, columns)
+    later = gradients - gradient_bytes(P=in_layers, b_g=BYTES_OF[setting.dtypes.gradients])
+    is_cast = 0.0 if setting.dtypes.weights == setting.dtypes.compute else 1.0
     layer_set = _layer_working_bytes(setting, columns, rows)
     head_set, waiting, longer = _head_working_bytes(setting, columns, rows)
     saved, offloaded = _kept_bytes(setting, columns, rows)
     going_back = MemoryColumns(
         parts={
             "parameters": weight_bytes(P=elements, b_w=BYTES_OF[setting.dtypes.weights]),
-            "compute_weights": _compute_weights_bytes(setting, columns),
+            "compute_weights": weight_bytes(P=in_layers, b_w=setting.compute_bytes) * is_cast,
             "optimizer": moments * on_device,
             "gradients": gradients,
             "gradient_accumulator": gradients * smaller(columns.accumulation - 1.0, 1.0),
             "saved_activations": saved,
             "layer_working_set": layer_set,
-            "head_waiting": waiting,
+            "head_waiting": larger(waiting - later, 0.0),
         },
         host_bytes=offloaded + moments * (1.0 - on_device),
     )
-    has_room = going_back.total_bytes + longer <= COMFORT * setting.usable_hbm_bytes
-    longer = np.where(has_room, longer, 0.0)
-    head = larger(head_set - waiting - longer - layer_set - gradients, 0.0)
-    parts = {**going_back.parts, "logits_waiting": longer, "head_working_set": head}
+    more = larger(waiting + longer - later, 0.0) - going_back.parts["head_waiting"]
+    more = np.where(going_back.total_bytes + more <= COMFORT * setting.usable_hbm_bytes, more, 0.0)
+    head = larger(head_set - going_back.parts["head_waiting"] - more - layer_set - gradients, 0.0)
+    parts = {**going_back.parts, "logits_waiting": more, "head_working_set": head}
     return MemoryColumns(parts=parts, host_bytes=going_back.host_bytes)
 
 
@@ -164,16 +171,14 @@ def _unnamed_elements(layer: Layer) -> float:
     )
 
 
-def _compute_weights_bytes(setting: TrainingSetting, columns: PlanColumns) -> Number:
-    """The layers' weights in the compute dtype: XLA casts them all before it loops over the layers."""
-    if setting.dtypes.weights == setting.dtypes.compute:
-        return 0.0
+def _layer_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Parameters of the layers that one device of the busiest stage stores."""
     share = layers_of_stage(setting, columns)
     total: Number = 0.0
     for tensor, count, outside in step_weights(setting.tree):
         if not outside:
             total = total + tensor.size * count * share / weight_shards(tensor, columns)
-    return weight_bytes(P=total, b_w=setting.compute_bytes)
+    return total
 
 
 def _layer_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Number:
