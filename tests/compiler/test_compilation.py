@@ -43,7 +43,7 @@ def test_xla_for_tpus_compiles_for_chips_that_are_not_there(monkeypatch: pytest.
     expected = 3 * 4 * (matrices / 4 + norms) + batch
     assert memory.arguments_bytes == pytest.approx(expected, rel=0.01)
     assert memory.peak_bytes > memory.arguments_bytes
-    assert found.outcome.versions.keys() == {"jax", "jaxlib", "libtpu"}
+    assert found.outcome.versions.keys() >= {"jax", "jaxlib", "libtpu"}
     assert {"starting the compiler", "compiling"} <= set(phases)
     assert found.hlo is not None
     text = gzip.decompress(found.hlo.read_bytes()).decode()
