@@ -112,8 +112,19 @@ def _rows(answer: CompileAnswer) -> Iterator[tuple[str, Cell]]:
     predicted_bytes = answer.estimate.memory.total_bytes
     beside = "" if isnan(answer.peak_bytes) else f", {predicted_bytes / answer.peak_bytes:.2f} of that"
     yield "by the equation", Cell(text=f"{format_bytes(predicted_bytes)}{beside}")
-    yield "FLOPs by the equation", Cell(text=f"{format_flops(answer.predicted_flops)} of a device, recomputed ones too")
+    yield (
+        "FLOPs by the equation",
+        Cell(text=f"{format_flops(answer.predicted_flops)} of a device{_of_compiled(answer)}"),
+    )
     yield from compiled_rows(answer.compilation)
+
+
+def _of_compiled(answer: CompileAnswer) -> str:
+    """The equation's FLOPs over those of the compiled text."""
+    compiled_flops = 0.0 if answer.summary is None else answer.summary.flops
+    if not compiled_flops or isnan(compiled_flops):
+        return ", recomputed ones too"
+    return f", recomputed ones too; {answer.predicted_flops / compiled_flops:.2f} of the compiler's"
 
 
 def _memory(answer: CompileAnswer) -> Iterator[Piece]:
