@@ -13,9 +13,11 @@ from ridgeline.cost.causes import time_by_cause
 from ridgeline.cost.memory import training_memory
 from ridgeline.cost.training import local_elements, roofline_s, training_step
 from ridgeline.model.accounting import operations
+from ridgeline.model.operations import Span
 from ridgeline.model.parameters import count_parameters
+from ridgeline.model.spec import LayerSpec, MlpSpec
 from ridgeline.search.meshes import legal_meshes, limits_of
-from tests.cost.settings import DENSE, SPARSE, one_plan, setting_on
+from tests.cost.settings import ATTENTION, DENSE, SPARSE, one_plan, setting_on
 
 if TYPE_CHECKING:
     from ridgeline.cost.work import Part
@@ -119,6 +121,30 @@ def test_full_remat_keeps_one_stream_a_layer() -> None:
     memory = training_memory(setting, one_plan(setting, {"fsdp": 4}))
 
     assert float(memory.parts["saved_activations"]) == pytest.approx(8 * TOKENS / 4 * 2048 * 2)
+
+
+def test_a_pattern_of_unlike_layers_keeps_one_input_and_computes_all_of_its_layers_again() -> None:
+    def layer(span: Span) -> LayerSpec:
+        return LayerSpec(mixer=replace(ATTENTION, span=span), mlp=MlpSpec(mlp_dim=8192))
+
+    local, whole = layer(Span(kind="sliding", window=512)), layer(Span())
+    pattern = replace(DENSE, layers=((local, 3), (whole, 1)) * 2)
+    memory, alike = (
+        training_memory(setting, one_plan(setting, {"fsdp": 4}))
+        for setting in (setting_on("v5e:2x2", model=pattern), setting_on("v5e:2x2"))
+    )
+
+    assert float(memory.parts["saved_activations"]) == pytest.approx(float(alike.parts["saved_activations"]) / 4)
+    assert float(memory.parts["layer_working_set"]) > 3 * float(alike.parts["layer_working_set"])
+
+
+def test_the_head_alone_can_be_the_peak() -> None:
+    setting = setting_on("v5e:2x2", model=replace(DENSE, vocab_size=262144), global_batch=256)
+    memory = training_memory(setting, one_plan(setting, {"fsdp": 4}))
+    logits = TOKENS / 4 * 262144 * 2
+
+    assert float(memory.parts["head_working_set"]) > 0
+    assert float(memory.total_bytes) > 2 * logits
 
 
 def test_causes_add_up_to_the_step() -> None:

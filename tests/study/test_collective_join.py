@@ -136,6 +136,21 @@ def test_missing_and_unexpected_ones_come_first() -> None:
             [predicted("all_gather", "fsdp", UP, "forward")],
             "moved in f32",
         ),
+        (
+            [found("all_gather", "fsdp", UP, "recompute", count=4.0)],
+            [predicted("all_gather", "fsdp", UP, "backward")],
+            "not kept, and done again for the gradients",
+        ),
+        (
+            [found("all_gather", "fsdp", UP, "recompute", count=4.0)],
+            [predicted("all_gather", "fsdp", UP, "backward", count=3.0)],
+            "not kept, and done again for the gradients, in some of the layers",
+        ),
+        (
+            [found("all_gather", "fsdp", "embedding/tokens", "forward", count=1.0)],
+            [predicted("all_gather", "fsdp", "embedding/tokens", "forward", count=2.0)],
+            "gathered once, and used twice",
+        ),
     ],
 )
 def test_what_the_compiler_is_known_to_do_is_named(
@@ -143,6 +158,45 @@ def test_what_the_compiler_is_known_to_do_is_named(
 ) -> None:
     for row in joined(compiled, expected):
         assert row.reason.startswith(reason)
+
+
+def test_rows_of_the_table_that_change_devices_stand_for_gathering_it() -> None:
+    rows = joined(
+        [found("all_to_all", "fsdp", "embedding/tokens", "forward", 1e6)],
+        [predicted("all_gather", "fsdp", "embedding/tokens", "forward")],
+    )
+
+    assert sorted(row.reason for row in rows) == [
+        "rows that are looked up change devices; the equation has the table gathered",
+        "the table stays split; rows that are looked up change devices instead",
+    ]
+
+
+def test_a_chain_of_permutes_stands_for_what_is_missing_beside_what_is_gathered_twice() -> None:
+    compiled = [
+        found("all_gather", "fsdp", UP, "recompute", count=4.0),
+        found("collective_permute", "fsdp", UP, "backward", 16e6, 6.0),
+    ]
+    expected = [
+        predicted("all_gather", "fsdp", UP, "backward"),
+        predicted("reduce_scatter", "fsdp", UP, "backward"),
+    ]
+
+    assert {row.kind: row.reason for row in joined(compiled, expected)} == {
+        "all_gather": "not kept, and done again for the gradients",
+        "collective_permute": "a chain of permutes beside the matmul (collective matmul)",
+        "reduce_scatter": "a chain of permutes beside the matmul (collective matmul)",
+    }
+
+
+def test_unlike_layers_that_the_text_calls_layer_are_one_row() -> None:
+    expected = [
+        predicted("all_gather", "fsdp", f"{name}/mlp/up", "forward") for name in ("local_layer", "global_layer")
+    ]
+
+    rows = joined([found("all_gather", "fsdp", UP, "forward", count=4.0)], expected)
+
+    assert [(row.part, row.predicted_count, row.reason) for row in rows] == [(UP, 4.0, "")]
 
 
 def test_a_gradient_summed_in_every_micro_step_is_named_so() -> None:
