@@ -8,6 +8,7 @@ import pytest
 
 import ridgeline
 from ridgeline.compiler.maxtext_environment import find_maxtext
+from tests.conftest import MAXTEXT_PYTHON
 from tests.witness.recorded import Compiled, compiled_jobs
 
 if TYPE_CHECKING:
@@ -61,9 +62,10 @@ def test_offloaded_values_lie_in_the_host_memory_to_the_byte() -> None:
 
 @pytest.mark.parametrize("job", compiled_jobs(), ids=lambda job: job.name)
 def test_maxtext_compiled_anew_needs_what_is_recorded_and_the_equation_says(job: Compiled) -> None:
-    if find_maxtext() is None:
+    environment = find_maxtext(MAXTEXT_PYTHON or None)
+    if environment is None:
         pytest.skip("MaxText is not found")
-    answer = ridgeline.compile_job(str(job.path), program="maxtext")
+    answer = ridgeline.compile_job(str(job.path), program="maxtext", maxtext_python=environment.python)
 
     assert answer.peak_bytes == pytest.approx(job.peak_bytes, rel=0.02)
     assert answer.peak_bytes == pytest.approx(answer.estimate.memory.total_bytes, rel=0.15)
