@@ -69,6 +69,7 @@ PLANNER_MODULES = (
     "cost/training.py",
     "cost/layer.py",
     "cost/operation.py",
+    "cost/context.py",
     "cost/roofline.py",
     "model/flops.py",
     "cost/collectives.py",

@@ -118,7 +118,8 @@ def test_fp8_speeds_up_the_layers_of_ironwood_and_nothing_of_v5p() -> None:
 
     on_v5p = replace(MAIN, hardware=parse_slice("v5p:4x4x8"))
     quantized, bf16 = (train(replace(on_v5p, plan=plan)) for plan in (recipe, plain))
-    assert quantized.best.step.expected_s == pytest.approx(bf16.best.step.expected_s, rel=0.01)
+    scales_s = quantized.best.step.expected_s - bf16.best.step.expected_s
+    assert 0 < scales_s < 0.05 * bf16.best.step.expected_s
     assert any("no faster fp8" in line for line in quantized.assumptions)
 
 
@@ -175,7 +176,7 @@ def test_a_batch_with_a_sequence_for_every_device_is_split_before_sequences_are(
 
 
 def test_a_tight_plan_is_answered_as_tight_and_not_refused() -> None:
-    kept = dict.fromkeys(("context", "mlpwo", "query_proj", "key_proj", "value_proj"), "device")
+    kept = dict.fromkeys(("context", "out_proj", "query_proj", "key_proj", "value_proj"), "device")
     pinned = PlanRequest(
         mesh={"fsdp": 64, "cp": 8}, gradient_accumulation=1, remat=Remat(policy="custom", tensors=kept)
     )

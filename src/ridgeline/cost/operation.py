@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.collectives import Transfer, exchange, gather
+from ridgeline.cost.collectives import Transfer, exchange, gather, permute
 from ridgeline.cost.columns import PlanColumns, TrainingSetting, gathered_shards
+from ridgeline.cost.context import PARTIAL_BYTES, causal_imbalance, ring_handed_bytes, ring_merge_bytes
 from ridgeline.cost.roofline import (
     ATTENTION_BACKWARD_FACTOR,
     ATTENTION_BACKWARD_LEAST,
@@ -22,11 +23,13 @@ from ridgeline.cost.roofline import (
     visited_keys,
 )
 from ridgeline.cost.single_operation import expert_matmul_bytes
-from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work
+from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, overlapped
 from ridgeline.model.accounting import keys_read
 from ridgeline.model.operations import Attention, Dispatch, Elementwise, ExpertMatmul, Lookup, Matmul, Recurrence
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ridgeline.model.operations import Operation
 
 
@@ -212,14 +215,33 @@ def _product(
         W_bytes_per_s=demand.bytes_per_s,
     )
     once_s = busy_s + setting.efficiency.matmul_overhead_s
+    input_elements, output_elements = (
+        demand.rows * width / demand.num_shards for width in (demand.contracted_width, demand.produced_width)
+    )
     return OperationCost(
-        forward=(_arithmetic(op.path, "forward", once_s, flops, dtype),),
+        forward=(
+            *_scale(op, "forward", input_elements, setting),
+            _arithmetic(op.path, "forward", once_s, flops, dtype),
+        ),
         backward=(
+            *_scale(op, "backward", output_elements, setting),
             _arithmetic(f"{op.path}/input_gradient", "backward", once_s, flops, dtype),
             _arithmetic(f"{op.path}/weight_gradient", "backward", once_s, flops, dtype),
         ),
         output=op.output.name,
     )
+
+
+def _scale(op: Matmul | ExpertMatmul, phase: Phase, elements: Number, setting: TrainingSetting) -> Iterator[Part]:
+    """A dynamic scale is found by reading the whole operand once before; rounding itself rides in the product.
+
+    The input's serves its weight gradient again, and the output gradient's both products. Weights are looked at while
+    they are still sharded, which takes next to nothing.
+    """
+    recipe = setting.quantization
+    if recipe is not None and recipe.scaling == "dynamic" and (isinstance(op, ExpertMatmul) or op.quantizable):
+        traffic_bytes, vector = elements * setting.activation_bytes, setting.efficiency.vector
+        yield traffic_part(f"{op.path}/scale", phase, traffic_bytes, setting=setting, efficiency=vector)
 
 
 def _attention(op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
@@ -229,25 +251,70 @@ def _attention(op: Attention, *, rows: Number, setting: TrainingSetting, columns
     width = (op.qk_head_dim + op.v_head_dim) / 2
     flops = attention_flops(T=rows, S=visible_keys, N=op.num_heads, H=width) / columns.tensor
     rate = setting.peak_flops_per_s(setting.dtypes.compute) * efficiency.at_head_dim(width) * visible_keys / visited
-    forward_s = flops / (rate * efficiency.attention_forward) + efficiency.matmul_overhead_s
-    backward_s = ATTENTION_BACKWARD_FACTOR * flops / (rate * efficiency.attention_backward)
-    shared = gather(columns.links["context"], _context_bytes(op, rows=rows, setting=setting, columns=columns))
+    busiest_flops = flops * _context_imbalance(op, setting=setting, columns=columns)
+    forward_s = busiest_flops / (rate * efficiency.attention_forward) + efficiency.matmul_overhead_s
+    backward_s = ATTENTION_BACKWARD_FACTOR * busiest_flops / (rate * efficiency.attention_backward)
     dtype = setting.dtypes.compute
+    gradient = Part(
+        name=f"{op.path}/gradient",
+        phase="backward",
+        resource="compute",
+        expected_s=backward_s + efficiency.matmul_overhead_s,
+        work=Work(amounts={f"flops.{dtype}": flops * ATTENTION_BACKWARD_LEAST}),
+    )
+    forward = _arithmetic(op.path, "forward", forward_s, flops, dtype)
+    split = _ring if setting.context.strategy == "ring" else _gathered
+    return split(op, forward, gradient, rows=rows, setting=setting, columns=columns)
+
+
+def _context_imbalance(op: Attention, *, setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Work of the busiest device over the mean; a program balances a causal sequence unless it is told not to."""
+    unbalanced = setting.context.load_balance is False and op.span.kind == "causal"
+    return causal_imbalance(N=columns.degrees["cp"]) if unbalanced else 1.0
+
+
+def _gathered(
+    op: Attention, forward: Part, gradient: Part, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> OperationCost:
+    """All keys and values are gathered before, and their gradients scattered behind."""
+    shared = gather(columns.links["context"], _context_bytes(op, rows=rows, setting=setting, columns=columns))
     return OperationCost(
-        forward=(
-            _gathered_keys("forward", shared, setting),
-            _arithmetic(op.path, "forward", forward_s, flops, dtype),
-        ),
+        forward=(_gathered_keys("forward", shared, setting), forward),
         backward=(
             _gathered_keys("backward", shared, setting),
-            Part(
-                name=f"{op.path}/gradient",
-                phase="backward",
-                resource="compute",
-                expected_s=backward_s + efficiency.matmul_overhead_s,
-                work=Work(amounts={f"flops.{dtype}": flops * ATTENTION_BACKWARD_LEAST}),
-            ),
+            gradient,
             transfer_part("key_value_gradient/reduce_scatter", "backward", "context", shared, setting=setting),
+        ),
+        output=op.output.name,
+    )
+
+
+def _ring(
+    op: Attention, forward: Part, gradient: Part, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> OperationCost:
+    """Keys and values go round beside the arithmetic, backward their gradients as well; partial results are merged."""
+    ways, activation_bytes = columns.degrees["cp"], setting.activation_bytes
+    shared_bytes = _context_bytes(op, rows=rows, setting=setting, columns=columns)
+    gradient_bytes = shared_bytes * PARTIAL_BYTES / activation_bytes
+    key_elements = shared_bytes / activation_bytes / ways
+    query_elements, output_elements = (
+        rows * op.num_heads * width / columns.tensor for width in (op.qk_head_dim, op.v_head_dim)
+    )
+
+    def beside(part: Part, handed_bytes: Number) -> Part:
+        transfer = permute(columns.links["context"], ring_handed_bytes(V_bytes=handed_bytes, N=ways))
+        moved = transfer_part("key_value/permute", part.phase, "context", transfer, setting=setting)
+        return overlapped("ring", part.phase, part, [moved], hiding=setting.hiding)
+
+    def merge(phase: Phase, elements: Number) -> Part:
+        traffic_bytes = ring_merge_bytes(partial_elements=elements, N=ways, b_a=activation_bytes)
+        return traffic_part("merge", phase, traffic_bytes, setting=setting, efficiency=setting.efficiency.vector)
+
+    return OperationCost(
+        forward=(beside(forward, shared_bytes), merge("forward", output_elements)),
+        backward=(
+            beside(gradient, shared_bytes + gradient_bytes),
+            merge("backward", query_elements + key_elements),
         ),
         output=op.output.name,
     )

@@ -40,5 +40,6 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
         optimizer=plan.optimizer,
         vocab_tiling=plan.vocab_tiling,
         moe_imbalance=plan.moe_imbalance,
+        context=plan.context,
         link_bytes_per_s=link_rate_bytes_per_s(job.hardware),
     )
