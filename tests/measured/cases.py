@@ -1,7 +1,8 @@
 """Reads `tpu_training.json`: each row is a published measurement and the plan it was made with.
 
 `assumed` names what a source left open: the topology is then the cloud's default for that many chips, the mesh
-fsdp over all of them, the remat policy `none`, which asks for the least work.
+fsdp over all of them, the remat policy `none`, which asks for the least work. `not_stated` says what of a run no job
+can say.
 """
 
 from __future__ import annotations
@@ -12,7 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.hardware.topology import parse_slice
-from ridgeline.job.job import MESH_AXES, Dtypes, Job, Optimizer, PlanRequest, Quantization, Remat, Workload
+from ridgeline.job.job import (
+    MESH_AXES,
+    ContextParallelism,
+    Dtypes,
+    Job,
+    Optimizer,
+    PlanRequest,
+    Quantization,
+    Remat,
+    Workload,
+)
 from ridgeline.model.zoo import load_model
 
 _FILE = Path(__file__).parent / "tpu_training.json"
@@ -26,13 +37,28 @@ class MeasuredCase:
         name: Its id.
         job: The job it measured, everything pinned.
         step_s: The measured step time.
+        source: Where it was published; its first word is by whom.
         assumed: What the source left open.
+        not_stated: What of the run no job can say; "" when it is all said.
     """
 
     name: str
     job: Job
     step_s: float
+    source: str
     assumed: tuple[str, ...]
+    not_stated: str
+
+    @property
+    def step_tokens(self) -> int:
+        """Tokens of one step."""
+        assert self.job.workload.global_batch is not None
+        return self.job.workload.global_batch * self.job.workload.seq_len
+
+    @property
+    def tokens_per_s_per_chip(self) -> float:
+        """Measured throughput."""
+        return self.step_tokens / self.step_s / self.job.hardware.num_chips
 
 
 def measured_cases() -> list[MeasuredCase]:
@@ -45,9 +71,11 @@ def _case(row: dict[str, Any]) -> MeasuredCase:
         mesh={**dict.fromkeys(MESH_AXES, 1), **row["mesh"]},
         gradient_accumulation=row["gradient_accumulation"],
         dtypes=Dtypes(weights=row["weights_dtype"], gradients=row["gradients_dtype"]),
-        quantization=None if row["quantization"] is None else Quantization(kind=row["quantization"]),
+        quantization=_quantization(row),
         remat=Remat(policy=row["remat"]["policy"], tensors=row["remat"]["tensors"]),
         optimizer=Optimizer(mu_dtype=row["mu_dtype"]),
+        vocab_tiling=row.get("vocab_tiling", 1),
+        context=ContextParallelism(**row.get("context", {})),
     )
     workload = Workload(seq_len=row["seq_len"], global_batch=row["global_batch"])
     job = Job(
@@ -57,4 +85,17 @@ def _case(row: dict[str, Any]) -> MeasuredCase:
         workload=workload,
         plan=plan,
     )
-    return MeasuredCase(name=row["id"], job=job, step_s=row["step_time_s"], assumed=tuple(row["assumed"]))
+    return MeasuredCase(
+        name=row["id"],
+        job=job,
+        step_s=row["step_time_s"],
+        source=row["source"],
+        assumed=tuple(row["assumed"]),
+        not_stated=row.get("not_stated", ""),
+    )
+
+
+def _quantization(row: dict[str, Any]) -> Quantization | None:
+    if row["quantization"] is None:
+        return None
+    return Quantization(kind=row["quantization"], scaling=row.get("scaling", "dynamic"))
