@@ -32,13 +32,15 @@ from ridgeline.cost.laws_memory import (
     saved_bytes,
     weight_bytes,
 )
-from ridgeline.cost.layer import gathered_bytes, named_activations
+from ridgeline.cost.layer import gathered_bytes
 from ridgeline.cost.training import embed_dim, layers_of_stage, local_elements, step_weights
 from ridgeline.cost.work import Number, larger, smaller
 from ridgeline.cost.working_set import block_elements, layers_of_block
 from ridgeline.job.job import BYTES_OF
 from ridgeline.job.remat import LAYER_INPUT
+from ridgeline.model.accounting import named_outputs
 from ridgeline.model.operations import Elementwise, Matmul
+from ridgeline.model.recompute import recomputable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -57,8 +59,8 @@ COMFORT = 0.94
 
 ASYNCHRONOUS = frozenset({"v5e", "v6e", "tpu7x"})
 """Chips on which XLA runs sums beside compute, and moves the sum of the table's gradient behind the layers: the logits'
-gradient waits for it if there is room. On v5p it sums at once.
-Source: compiled programs; Gemma 3 on TPU7x and Llama 3.1 8B on v6e wait, Mixtral and DeepSeek V2 Lite on v5p do not."""
+gradient waits for it if there is room. On v5p it waited only where the head was the peak in any case.
+Source: compiled programs; Gemma 3 on TPU7x and Llama 3.1 70B on v6e wait, Mixtral and DeepSeek V2 Lite on v5p not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +141,7 @@ def _kept_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) ->
         stream = embed_dim(setting.tree) / layers_of_block(setting.tree)
         on_host = columns.offloaded.get(LAYER_INPUT, 0.0) * stream
         on_device = columns.saved.get(LAYER_INPUT, 0.0) * stream
-        for activation in named_activations(layer):
+        for activation in _read_again(layer):
             width = _kept_width(activation, setting) / activation_shards(activation, columns) * columns.tensor
             on_host = on_host + columns.offloaded.get(activation.name, 0.0) * width
             on_device = on_device + smaller(columns.saved.get(activation.name, 0.0) + columns.saved["*"], 1.0) * width
@@ -152,6 +154,13 @@ def _kept_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) ->
         saved_bytes(batch_tokens=in_flight, L=stage, saved_width=device, b_a=b_a),
         saved_bytes(batch_tokens=in_flight, L=stage, saved_width=host, b_a=b_a),
     )
+
+
+def _read_again(layer: Layer) -> Iterator[Activation]:
+    """The named intermediates that the backward pass reads; what only adds to the next layer's input is never kept."""
+    for block in layer.blocks:
+        for operation in recomputable(block, last=block is layer.blocks[-1]):
+            yield from named_outputs(operation)
 
 
 def _kept_width(activation: Activation, setting: TrainingSetting) -> float:
@@ -239,7 +248,7 @@ def _kept_tensors(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tu
     for layer in setting.tree.layers:
         stream = columns.saved.get(LAYER_INPUT, 0.0) * embed_dim(setting.tree) / layers_of_block(setting.tree)
         yield f"{layer.name}/{LAYER_INPUT}", stream * per_element * layer.count
-        for activation in named_activations(layer):
+        for activation in _read_again(layer):
             kept = columns.saved.get(activation.name, 0.0) * _kept_width(activation, setting)
             yield f"{layer.name}/{activation.name} (kept)", kept * per_element * layer.count
 
