@@ -70,3 +70,12 @@ def test_maxtext_compiled_anew_needs_what_is_recorded_and_the_equation_says(job:
     assert answer.peak_bytes == pytest.approx(job.peak_bytes, rel=0.02)
     assert answer.peak_bytes == pytest.approx(answer.estimate.memory.total_bytes, rel=0.15)
     assert [row for row in answer.beside.collectives if row.reason == "unexplained"] == []
+
+
+@pytest.mark.parametrize("name", ["llama3.1-70b-full", "mixtral-8x7b"])
+def test_our_program_needs_what_the_equation_says_where_layers_outweigh_the_head(name: str) -> None:
+    job = next(job for job in compiled_jobs() if job.name == name)
+    answer = ridgeline.compile_job(str(job.path), program="ours")
+
+    assert answer.peak_bytes == pytest.approx(answer.estimate.memory.total_bytes, rel=0.10)
+    assert [row for row in answer.beside.collectives if row.reason == "unexplained"] == []
