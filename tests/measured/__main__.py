@@ -1,4 +1,4 @@
-"""`python -m tests.measured pairs`: the tables of `docs/pairs.md`."""
+"""`python -m tests.measured pairs|left-out|recipes`: the tables of `docs/pairs.md` and `docs/recipes.md`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ from statistics import mean
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from tests.measured.pairs import by_job, counted, not_stated, pairs, share_right
+from tests.measured.pairs import by_job, counted, not_stated, pairs, pairs_of_runs, share_right, told_rows
+from tests.measured.recipes import beside_the_planner, differences, precision_in_words, published_recipes
+from tests.measured.wording import kept_in_words, mesh_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ridgeline.search.answer import PlanEstimate
     from tests.measured.pairs import Pair
+    from tests.measured.recipes import Recipe
 
 WIDTH = 100
+
+UNRESOLVED = 0.01
 
 
 def main(arguments: Sequence[str]) -> int:
     """Prints one table."""
-    tables = {"pairs": pair_table}
+    tables = {"pairs": pair_table, "left-out": left_out_table, "recipes": recipe_table}
     sys.stdout.write("".join(f"{line}\n" for line in tables[arguments[0]]()))
     return 0
 
@@ -35,13 +41,37 @@ def pair_table() -> Iterator[str]:
     yield from _shares()
 
 
+def left_out_table() -> Iterator[str]:
+    """What is in no pair, with why."""
+    for told in told_rows():
+        yield from wrap(f"{told.source}, {told.job}: {told.says}. {told.why}.", width=WIDTH, subsequent_indent="  ")
+    runs: dict[str, list[str]] = {}
+    for name, why in not_stated().items():
+        runs.setdefault(why, []).append(name)
+    for why, names in runs.items():
+        yield from wrap(f"{len(names)} runs ({names[0]}, …): {why}.", width=WIDTH, subsequent_indent="  ")
+    for pair in pairs():
+        if not pair.counts:
+            yield from wrap(
+                f"{pair.measured_gain:+.1%} ({pair.expected_gain:+.1%} by the estimate): {_sides(pair)}; "
+                f"{pair.faster.job_in_words}",
+                width=WIDTH,
+                subsequent_indent="  ",
+            )
+
+
 def _pair(pair: Pair) -> Iterator[str]:
     said = "right" if pair.is_right else "WRONG"
     gains = f"{pair.measured_gain:+8.1%}  {pair.expected_gain:+8.1%}  {said}  "
-    sides = [", ".join(side.states[lever] for lever in pair.levers) for side in (pair.faster, pair.slower)]
-    first, *others = wrap(" over ".join(sides), width=WIDTH - len(gains))
+    first, *others = wrap(_sides(pair), width=WIDTH - len(gains))
     yield f"{gains}{first}"
     yield from (f"{' ' * len(gains)}{line}" for line in others)
+
+
+def _sides(pair: Pair) -> str:
+    """What each plan has that the other has not."""
+    sides = (pair.faster, pair.slower)
+    return " over ".join(", ".join(side.states[lever] for lever in pair.levers) for side in sides)
 
 
 def _shares() -> Iterator[str]:
@@ -55,8 +85,46 @@ def _shares() -> Iterator[str]:
         those = [pair for pair in some if lever in pair.levers]
         if those:
             yield f"Of {len(those)} that differ in {lever}: {sum(pair.is_right for pair in those)} right."
+    plain = [pair for pair in some if "precision" not in pair.levers]
+    yield f"Of {len(plain)} in one precision: {sum(pair.is_right for pair in plain)} right ({share_right(plain):.0%})."
+    unresolved = sum(0 < pair.expected_gain < UNRESOLVED for pair in some if pair.is_right)
+    yield f"Of the right ones {unresolved} by less than {UNRESOLVED:.0%}, which no estimate resolves."
+    runs = pairs_of_runs()
+    yield f"Every two runs, slow ones of a plan included: {share_right(runs):.0%} of {len(runs)}."
     close = len(pairs()) - len(some)
     yield f"Left out: {close} pairs that differ by less, and {len(not_stated())} runs that no job can state."
+
+
+def recipe_table() -> Iterator[str]:
+    """Recipe by recipe: the published plan, the planner's, and what differs."""
+    for case in published_recipes():
+        recipe, job = beside_the_planner(case), case.job
+        yield (
+            f"{job.model_reference}, {precision_in_words(case)}, {job.hardware.name}, "
+            f"{job.workload.global_batch:,} sequences of {job.workload.seq_len:,}"
+        )
+        measured = f"{case.step_s:.2f} s measured, {_estimated(recipe.published)}"
+        yield from _row("published", f"{_plan(recipe, recipe.published)}; {measured}")
+        yield from _row("planner", f"{_plan(recipe, recipe.planned)}; {_estimated(recipe.planned)}")
+        yield from _row("", "; ".join(differences(recipe)))
+
+
+def _plan(recipe: Recipe, estimate: PlanEstimate) -> str:
+    plan = estimate.plan
+    fed = f", {plan.gradient_accumulation} micro-steps" if plan.gradient_accumulation > 1 else ""
+    return f"{mesh_in_words(plan.mesh)}{fed}; {kept_in_words(recipe.case.job.model, plan.remat)}"
+
+
+def _estimated(estimate: PlanEstimate) -> str:
+    memory = estimate.memory
+    used, usable = (size_bytes / 2**30 for size_bytes in (memory.total_bytes, memory.usable_bytes))
+    return f"{estimate.step.expected_s:.2f} s estimated, {used:.0f} of {usable:.0f} GiB"
+
+
+def _row(label: str, text: str) -> Iterator[str]:
+    first, *others = wrap(text, width=WIDTH - 13)
+    yield f"  {label:9}  {first}"
+    yield from (f"{' ' * 13}{line}" for line in others)
 
 
 if __name__ == "__main__":

@@ -6,20 +6,19 @@ the same plan differ in kernels, flags and releases, of which a job says nothing
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.layer import named_activations
-from ridgeline.job.job import MESH_AXES
-from ridgeline.job.remat import LAYER_INPUT, keeps_unnamed, placements
-from ridgeline.model.tree import model_tree
 from ridgeline.search.train import cost_pinned
 from tests.measured.cases import MeasuredCase, measured_cases
+from tests.measured.wording import kept_in_words, mesh_in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ridgeline.job.job import Job
 
@@ -92,17 +91,37 @@ class Pair:
         return tuple(name for name, said in self.faster.states.items() if said != self.slower.states[name])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A comparison that somebody told of.
+
+    Attributes:
+        source: Where.
+        job: Of what.
+        says: The figures.
+        gain: Throughput of the faster over the slower, less 1.
+        why: Why it is in no pair, or which pair it is.
+    """
+
+    source: str
+    job: str
+    says: str
+    gain: float
+    why: str
+
+
 @cache
 def pairs() -> tuple[Pair, ...]:
     """Every two plans of every job, however little they differ."""
-    return tuple(
-        Pair(
-            faster=max(two, key=lambda ran: ran.case.tokens_per_s_per_chip),
-            slower=min(two, key=lambda ran: ran.case.tokens_per_s_per_chip),
-        )
-        for _, plans in groupby(_plans(), key=lambda ran: ran.job_in_words)
-        for two in combinations(plans, 2)
-    )
+    fastest: dict[tuple[str, ...], Ran] = {}
+    for ran in sorted(_runs(), key=lambda ran: ran.case.tokens_per_s_per_chip):
+        fastest[(ran.job_in_words, *ran.states.values())] = ran
+    return _paired(fastest.values())
+
+
+def pairs_of_runs() -> tuple[Pair, ...]:
+    """Every two runs of different plans that differ by enough, the slow ones of a plan included."""
+    return tuple(pair for pair in _paired(_runs()) if pair.levers and pair.counts)
 
 
 def counted() -> tuple[Pair, ...]:
@@ -125,50 +144,62 @@ def not_stated() -> Mapping[str, str]:
     return {case.name: case.not_stated for case in measured_cases() if case.not_stated}
 
 
-def _plans() -> tuple[Ran, ...]:
-    """Every plan that was run, the plans of one job together."""
-    fastest: dict[tuple[str, ...], Ran] = {}
-    for case in measured_cases():
-        if case.not_stated:
-            continue
-        estimate = cost_pinned(case.job)
-        ran = Ran(
+def told_rows() -> tuple[Told, ...]:
+    """Comparisons without a row for each side."""
+    rows = json.loads((Path(__file__).parent / "told.json").read_text(encoding="utf-8"))["rows"]
+    return tuple(
+        Told(
+            source=row["source"],
+            job=row["job"],
+            says=row["told"],
+            gain=row["gain"],
+            why=f"Counted above: {row['as']}" if "as" in row else f"In no pair: {row['not_stated']}",
+        )
+        for row in rows
+    )
+
+
+@cache
+def _runs() -> tuple[Ran, ...]:
+    """Every run of which a job states all that matters."""
+    return tuple(
+        Ran(
             case=case,
             states=_states(case.job),
-            expected_tokens_per_s_per_chip=case.step_tokens / estimate.step.expected_s / case.job.hardware.num_chips,
+            expected_tokens_per_s_per_chip=cost_pinned(case.job).tokens_per_s_per_chip,
         )
-        key = (ran.job_in_words, *ran.states.values())
-        if key not in fastest or case.tokens_per_s_per_chip > fastest[key].case.tokens_per_s_per_chip:
-            fastest[key] = ran
-    return tuple(sorted(fastest.values(), key=lambda ran: ran.job_in_words))
+        for case in measured_cases()
+        if not case.not_stated
+    )
+
+
+def _paired(runs: Iterable[Ran]) -> tuple[Pair, ...]:
+    """Every two runs of one job, job by job."""
+    by_name = sorted(runs, key=lambda ran: ran.job_in_words)
+    return tuple(
+        Pair(faster=max(two, key=_measured), slower=min(two, key=_measured))
+        for _, those in groupby(by_name, key=lambda ran: ran.job_in_words)
+        for two in combinations(those, 2)
+    )
+
+
+def _measured(ran: Ran) -> float:
+    return ran.case.tokens_per_s_per_chip
 
 
 def _states(job: Job) -> Mapping[str, str]:
     """What a job states of its plan, lever by lever."""
     plan, hardware = job.plan, job.hardware
     recipe, context = plan.quantization, plan.context
-    mesh = " ".join(f"{axis}={plan.mesh[axis]}" for axis in MESH_AXES if plan.mesh[axis] > 1)
+    assert plan.remat is not None
     return {
-        "mesh": f"{mesh} on {hardware.name}",
+        "mesh": f"{mesh_in_words(plan.mesh)} on {hardware.name}",
         "batch": f"batch {job.workload.global_batch:,}",
         "precision": "bf16" if recipe is None else f"{recipe.kind}, {recipe.scaling} scales",
-        "remat": _remat_in_words(job),
+        "remat": kept_in_words(job.model, plan.remat),
         "state": f"weights {plan.dtypes.weights}, gradients {plan.dtypes.gradients}, mu {plan.optimizer.mu_dtype}",
         "logits": f"logits in {plan.vocab_tiling}" if plan.vocab_tiling > 1 else "logits at once",
         "context": f"keys by {context.strategy}",
         "order": f"balanced: {context.load_balance}",
         "accumulation": f"{plan.gradient_accumulation} micro-steps",
     }
-
-
-def _remat_in_words(job: Job) -> str:
-    """What is kept of the values that the model has; two policies that keep the same are the same."""
-    assert job.plan.remat is not None
-    names = {LAYER_INPUT} | {each.name for layer in model_tree(job.model).layers for each in named_activations(layer)}
-    placed = {name: place for name, place in placements(job.plan.remat).items() if name in names}
-    kept = [name for name, place in placed.items() if place == "device" and name != LAYER_INPUT]
-    moved = [name for name, place in placed.items() if place == "offload"]
-    if keeps_unnamed(job.plan.remat):
-        return "nothing computed again"
-    said = [f"keeps {' '.join(kept)}" if kept else "", f"offloads {' '.join(moved)}" if moved else ""]
-    return "; ".join(each for each in said if each) or "all computed again"

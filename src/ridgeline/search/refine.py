@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ridgeline.search.plans import PlanTable
 
 MOST_PLANS = 8
-"""Ways to feed the chosen mesh, and other meshes, that are refined."""
+"""Ways to feed the chosen mesh, other meshes of its axes, and other meshes, that are refined."""
 
 POLICY_TIE = 0.01
 """Time that a custom policy must save on a plan to be preferred to a preset."""
@@ -64,12 +64,18 @@ def refined(
 
 
 def leading(table: PlanTable, costs: Costs, fits: NDArray[np.bool_], chosen: int) -> list[int]:
-    """The rows to refine: of the chosen mesh every way to feed it, of the fastest other meshes the fastest row."""
+    """The rows to refine: of the chosen mesh every way to feed it, of the fastest other meshes the fastest row.
+
+    Meshes of the chosen one's axes have places of their own: they are as simple, so any of them may yet win.
+    """
     rows = np.flatnonzero(fits)
     order = rows[np.argsort(costs.expected_s[rows], kind="stable")]
     ours = order[table.mesh[order] == table.mesh[chosen]]
     feeds = np.stack([table.accumulation[ours], table.microbatches[ours], table.repeats[ours]], axis=1)
-    return [*_first_of_each(feeds, ours), *_first_of_each(table.mesh[order], order)]
+    axes = table.meshes[table.mesh[chosen]].parallel_axes
+    alike = order[np.array([mesh.parallel_axes == axes for mesh in table.meshes])[table.mesh[order]]]
+    others = [_first_of_each(table.mesh[some], some) for some in (alike, order)]
+    return [*_first_of_each(feeds, ours), *others[0], *others[1]]
 
 
 def _first_of_each(keys: NDArray[np.generic], rows: NDArray[np.int64]) -> list[int]:
