@@ -87,6 +87,12 @@ def test_an_instruction_goes_on_while_its_brackets_are_open() -> None:
     assert (kernel.line, after.line) == (5, 8)
 
 
+def test_quotes_in_a_scope_are_read_as_jax_wrote_them() -> None:
+    found = entry("""  ROOT %x = f32[2] parameter(0), metadata={op_name="weights[\\'up\\']"}""")
+
+    assert found.entry_computation.instructions["x"].op_name == "weights['up']"
+
+
 def test_an_attribute_that_nobody_knows_is_kept() -> None:
     found = entry("  ROOT %x = f32[] constant(1), novelty={a={1,2},b}, flag")
 
@@ -139,6 +145,7 @@ def test_a_dtype_that_nobody_knows_has_an_unknown_size() -> None:
         (b"HloModule a\nENTRY %m (x: f32[]) -> f32[] {\n %x = f32[]\n}\n", "no operation after the shape", ": line 3"),
         (b"HloModule a\nENTRY %m (x: f32[]) -> f32[] {\n %x = f32[q] add()\n}\n", "invalid literal", ": line 3"),
         (b"HloModule a\nENTRY %m (x: f32[]) -> f32[] {\n %x = f32[2]{3} add()\n}\n", "does not order", ": line 3"),
+        (b"HloModule a\nENTRY %m (x: f32[]) -> f32[] {\n %x = f32[2]{0:T(0)} add()\n}\n", "empty tile", ": line 3"),
         (
             b"HloModule a\nENTRY %m (x: f32[]) -> f32[] {\n %x = f32[] parameter()\n}\n",
             "without its number",

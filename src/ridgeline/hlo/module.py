@@ -18,6 +18,7 @@ MAIN_THREAD = "main"
 SPARSE_CORE_THREAD = "sparsecore"
 
 _OP_NAME = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
+_ESCAPED = re.compile(r"\\(.)")
 _REFERENCE = re.compile(r"[^\s,{}%]+")
 
 
@@ -47,7 +48,7 @@ class Instruction:
     def op_name(self) -> str:
         """The path of scopes and transformations that JAX recorded; "" where it recorded none."""
         match = _OP_NAME.search(self.attributes.get("metadata", ""))
-        return match[1] if match else ""
+        return _ESCAPED.sub(r"\1", match[1]) if match else ""
 
     @property
     def backend_config(self) -> str:

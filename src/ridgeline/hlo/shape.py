@@ -149,11 +149,14 @@ def _array(*, dtype: str, dims: str, layout: str) -> ArrayShape:
     axes = _ints(order) if _ORDER.fullmatch(order) else ()
     if axes and sorted(axes) != list(range(len(sizes))):
         raise ValueError(f"layout {{{layout}}} does not order {len(sizes)} dimensions")
+    multiples = _ints(tile[1]) if tile else ()
+    if 0 in multiples:
+        raise ValueError(f"layout {{{layout}}} has an empty tile")
     return ArrayShape(
         dtype=dtype,
         dims=sizes,
         minor_to_major=axes,
-        tile=_ints(tile[1]) if tile else (),
+        tile=multiples,
         memory_space=int(space[1]) if space else HBM,
         element_bits=int(packed[1]) if packed else _bits(dtype),
     )
