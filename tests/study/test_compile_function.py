@@ -118,6 +118,7 @@ def test_the_command_line_answers_in_the_keys_of_a_job(capsys: pytest.CaptureFix
     [
         ("product", "f32[8,4], f32[8,4]", "the function cannot be lowered: TypeError", "functions.py:"),
         ("product", "f32[8,4]", "the function cannot be lowered: TypeError", "FUNCTION: "),
+        ("product", "f32[8,4], f32[4,8], 3", "the function cannot be lowered: ValueError", "FUNCTION: "),
         ("prodct", "f32[8,4]", f"{MODULE} has no prodct", "FUNCTION"),
         ("NO_FUNCTION", "f32[8,4]", "NO_FUNCTION is not a function", "FUNCTION"),
     ],

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ridgeline.compiler.function_errand import FunctionErrand
     from ridgeline.hardware.slice import Slice
+    from ridgeline.job.abstract_arguments import AbstractArguments
 
 _AT_FAULT: Final = 3
 """Exit code of a child that has complained of the user's function."""
@@ -157,22 +158,12 @@ def _mesh(degrees: Mapping[str, int], hardware: Slice, compiler: str) -> Mesh:
 
 
 def _lowered(function: Callable[..., Any], errand: FunctionErrand, mesh: Mesh) -> Any:  # noqa: ANN401 - of JAX, untyped
-    """The function as it is if it has been jitted; else jitted here, constants among its arguments static."""
-    import jax
-
+    """The function with its arguments' shapes, lowered."""
     said = read_arguments(errand.arguments, mesh=errand.mesh, where="--args")
-    jitted: Any = function
-    if not hasattr(function, "lower"):
-        constant = (str, float, int, bool)
-        jitted = jax.jit(
-            function,
-            static_argnums=tuple(at for at, value in enumerate(said.positional) if isinstance(value, constant)),
-            static_argnames=tuple(name for name, value in said.keywords.items() if isinstance(value, constant)),
-        )
     positional, keywords = _shapes((said.positional, dict(said.keywords)), mesh)
     try:
-        return jitted.lower(*positional, **keywords)
-    except Exception as error:
+        return _jitted(function, said).lower(*positional, **keywords)
+    except (Exception, SystemExit) as error:
         raise InputError(
             f"the function cannot be lowered: {type(error).__name__}",
             where=_places(error) or f"FUNCTION: {errand.function}",
@@ -180,6 +171,20 @@ def _lowered(function: Callable[..., Any], errand: FunctionErrand, mesh: Mesh) -
             expected="a function that JAX can trace with these arguments on this mesh",
             fix="mend the function, or change --args or --mesh",
         ) from error
+
+
+def _jitted(function: Callable[..., Any], said: AbstractArguments) -> Any:  # noqa: ANN401 - of JAX, untyped
+    """The function as it is if it has been jitted; else jitted here, constants among its arguments static."""
+    import jax
+
+    if hasattr(function, "lower"):
+        return function
+    constant = (str, float, int, bool)
+    return jax.jit(
+        function,
+        static_argnums=tuple(at for at, value in enumerate(said.positional) if isinstance(value, constant)),
+        static_argnames=tuple(name for name, value in said.keywords.items() if isinstance(value, constant)),
+    )
 
 
 def _shapes(value: Any, mesh: Mesh) -> Any:  # noqa: ANN401 - a tree of whatever the user's function takes
