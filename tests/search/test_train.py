@@ -12,7 +12,7 @@ from ridgeline.cost.memory import training_memory
 from ridgeline.cost.training import training_step
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.hardware.topology import parse_slice
-from ridgeline.job.job import Job, PlanRequest, Quantization, Remat, Workload
+from ridgeline.job.job import ContextParallelism, Job, PlanRequest, Quantization, Remat, Workload
 from ridgeline.model.zoo import load_model
 from ridgeline.search.choice import Costs, simplest_of_the_fastest
 from ridgeline.search.estimate import verdict
@@ -264,3 +264,13 @@ def test_memory_capacity_binds_where_what_does_not_fit_would_be_a_tenth_faster()
 
     assert train(deepseek).best.bound == "memory_capacity"
     assert train(MAIN).best.bound == "compute"
+
+
+@pytest.mark.parametrize(("balanced", "said"), [(False, "the last device has 1.75 times"), (True, "equal shares")])
+def test_how_a_split_sequence_is_ordered_is_said(balanced: bool, said: str) -> None:  # noqa: FBT001 - one field of a job
+    plan = PlanRequest(
+        mesh={"fsdp": 16, "cp": 4}, remat=Remat(policy="full"), context=ContextParallelism(load_balance=balanced)
+    )
+    answer = train(replace(MAIN, hardware=parse_slice("v5p:4x4x4"), plan=plan))
+
+    assert any(said in line for line in answer.assumptions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ridgeline.cost.context import causal_imbalance
 from ridgeline.units import format_fraction, format_rate_bytes_per_s
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def _assumptions(job: Job, setting: TrainingSetting, best: PlanEstimate) -> Iter
         yield "experts receive equal shares of the tokens"
     elif setting.moe_imbalance != 1.0:
         yield f"the busiest expert receives {setting.moe_imbalance:g} times the mean and sets the pace"
+    yield from _context(setting, best)
     if 0 < job.model.context_length < setting.seq_len:
         yield f"sequences of {setting.seq_len:,} tokens exceed the {job.model.context_length:,} the model was made for"
     if job.plan.quantization is not None:
@@ -56,6 +58,16 @@ def _host(job: Job) -> Iterator[str]:
         yield f"offloading policies were not searched: the PCIe rate of {chip.name} is not public"
     elif chip.facts["pcie_bytes_per_s"].kind == "derived":
         yield f"the PCIe rate of {chip.name} is not public: {format_rate_bytes_per_s(chip.pcie_bytes_per_s)} is assumed"
+
+
+def _context(setting: TrainingSetting, best: PlanEstimate) -> Iterator[str]:
+    """How causal attention falls to the devices that share a sequence."""
+    ways = best.plan.mesh.get("cp", 1)
+    if ways > 1 and setting.context.load_balance is False:
+        busiest = causal_imbalance(N=float(ways))
+        yield f"sequences are split in order: the last device has {busiest:.2f} times the mean of causal attention"
+    elif ways > 1:
+        yield "sequences are reordered before they are split, so that devices have equal shares of causal attention"
 
 
 def _quantization(job: Job, setting: TrainingSetting) -> Iterator[str]:
