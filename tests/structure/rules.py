@@ -44,6 +44,7 @@ BOUNDARIES = {
     "src/ridgeline/compiler/maxtext_child.py": "writes what it found, where Ridgeline is not installed",
     "src/ridgeline/compiler/outcome.py": "reads and writes what a child process is told and tells",
     "src/ridgeline/cost/calibration.py": "reads calibration/*.toml",
+    "src/ridgeline/export/communication_flags.py": "reads communication_flags.toml",
     "src/ridgeline/export/maxtext_version.py": "reads maxtext_0_2_5.toml",
     "src/ridgeline/hardware/catalog.py": "reads catalog/*.toml",
     "src/ridgeline/hardware/scaling_book.py": "reads scaling_book.toml",

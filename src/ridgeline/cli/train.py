@@ -51,6 +51,15 @@ def train(
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="Plan anew with more of each field, and rank them.")
     ] = False,
+    precision: Annotated[
+        bool, typer.Option("--precision", help="bf16, int8 and fp8 side by side, and why no more.")
+    ] = False,
+    communication: Annotated[
+        bool, typer.Option("--communication", help="Every collective of the plan, what hides it, and the flags.")
+    ] = False,
+    batch_levers: Annotated[
+        bool, typer.Option("--batch-levers", help="The largest batch that fits, and what each lever does to it.")
+    ] = False,
     plot: Annotated[
         _Text, typer.Option(metavar="FILE", help="Draw memory against step time by remat policy: .html, .svg or .png.")
     ] = None,
@@ -68,6 +77,7 @@ def train(
     job's: stage=1 asks for the memory of ZeRO-1; chip_hours=2.79e6 (or chip_s, run_s) for the MFU of a published run.
     """
     from ridgeline.cli.laws import answer_by_laws
+    from ridgeline.cli.train_questions import Questions, answer_questions
     from ridgeline.job.origin import Arguments, settings
     from ridgeline.job.reading import read_job
     from ridgeline.job.writing import write_job
@@ -94,17 +104,20 @@ def train(
         raise _alone("the search takes no quantities", "--given", given, companion="--laws")
     if force and save is None and plot is None:
         raise _alone("nothing to replace", "--force", "--force without --save", companion="--save FILE")
-    for flag, value in (("--plot", plot), ("--why", why), ("--sensitivity", sensitivity or None)):
+    questions = Questions(
+        sensitivity=sensitivity, precision=precision, communication=communication, batch_levers=batch_levers
+    )
+    for flag, value in (("--plot", plot), ("--why", why), *((flag, flag) for flag in questions.asked)):
         if value is not None and laws:
-            raise _alone("the laws compare no plans", flag, str(value), companion="a search, without --laws,")
+            raise _alone("the laws compare no plans", flag, value, companion="a search, without --laws,")
     question = read_job(job, settings(flags, written=lambda name: f"--{name.replace('_', '-')}"))
     if save is not None:
         write_job(question, save, force=force)
     if laws:
         answer_by_laws(question, given, explain=explain, json=json)
         return
-    if sensitivity:
-        _rank_fields(question, json=json)
+    if questions.asked:
+        answer_questions(question, questions, json=json)
         return
     _answer_by_search(question, why, plot, force=force, explain=explain, json=json)
 
@@ -141,26 +154,6 @@ def _answer_by_search(
     if because is not None:
         report = replace(report, pieces=(*report.pieces, *why_pieces(because, best)))
     print_report(explained(report, answer.derivations) if explain else report)
-
-
-def _rank_fields(question: Job, *, json: bool) -> None:
-    """Prints what the best plan is sensitive to."""
-    from ridgeline.cli.output import print_json, print_report
-    from ridgeline.cli.progress import progress_line
-    from ridgeline.report.sensitivity import sensitivity_json, sensitivity_table
-    from ridgeline.report.train import train_json, train_report
-    from ridgeline.search.sensitivity import sensitivities
-    from ridgeline.search.train import train as plan_training
-
-    with progress_line() as progress:
-        answer = plan_training(question, progress=progress)
-        found = sensitivities(question, answer, progress=progress)
-    if json:
-        print_json(train_json(answer) | {"sensitivity": sensitivity_json(found)})
-        return
-    report = train_report(answer)
-    first, *_ = report.pieces
-    print_report(replace(report, pieces=(first, sensitivity_table(found))))
 
 
 def _alone(what: str, flag: str, value: str, *, companion: str) -> InputError:

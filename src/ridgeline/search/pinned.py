@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError
+from ridgeline.job.job import MESH_AXES, Pipeline
 from ridgeline.job.mesh import pinned_degrees
 from ridgeline.search.meshes import legal_meshes, limits_of
 from ridgeline.search.plans import plan_table
@@ -13,6 +15,28 @@ from ridgeline.search.setting import training_setting
 if TYPE_CHECKING:
     from ridgeline.cost.columns import PlanColumns, TrainingSetting
     from ridgeline.job.job import Job
+    from ridgeline.search.answer import Plan
+
+
+def pinned_to(job: Job, plan: Plan, *, global_batch: int) -> Job:
+    """The job with a plan of its own, so that nothing is left to choose.
+
+    Args:
+        job: The question.
+        plan: What is pinned: mesh, micro-steps, pipeline, remat; its precisions are the job's.
+        global_batch: Sequences of a step.
+    """
+    return replace(
+        job,
+        workload=replace(job.workload, global_batch=global_batch),
+        plan=replace(
+            job.plan,
+            mesh={axis: plan.mesh.get(axis, 1) for axis in MESH_AXES},
+            gradient_accumulation=plan.gradient_accumulation,
+            pipeline=Pipeline(microbatches=plan.microbatches, repeats=plan.repeats),
+            remat=plan.remat,
+        ),
+    )
 
 
 def pinned_columns(job: Job) -> tuple[TrainingSetting, PlanColumns]:

@@ -16,7 +16,7 @@ from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.job.mesh import pinned_degrees
 from ridgeline.search.answer import NoPlan, PlanEstimate, Rejected, RunEstimate, SearchStatistics, TrainAnswer
 from ridgeline.search.assumptions import assumptions
-from ridgeline.search.batch import batch_candidates
+from ridgeline.search.batch import batch_candidates, is_worth_it, smaller_batches
 from ridgeline.search.choice import (
     Costs,
     fitting_rows,
@@ -48,9 +48,6 @@ Progress: TypeAlias = Callable[[str, float], None]
 
 BLOCK_ROWS = 4_096
 """Plans costed at once: their columns stay in cache, and below the size at which the allocator asks the system."""
-
-BATCH_TIE = 0.02
-"""Throughput that a larger batch must add to be chosen."""
 
 MOST_REASONS = 3
 """Reasons named when no plan is legal."""
@@ -210,12 +207,24 @@ def _quiet(what: str, fraction: float) -> None:
 
 
 def _best_batch(job: Job, progress: Progress) -> _Searched:
-    """The search at the job's batch; without one, at the smallest batch that is as fast per token as any."""
+    """The search at the job's batch; without one, at the largest sensible one."""
     if job.workload.global_batch is not None:
         return _search(job, job.workload.global_batch, progress)
-    searches = [_search(job, batch, progress) for batch in batch_candidates(job)]
-    fastest = max(search.tokens_per_s for search in searches)
-    return next(search for search in searches if search.tokens_per_s >= fastest * (1 - BATCH_TIE))
+    first, *larger = batch_candidates(job)
+    chosen = _search(job, first, progress)
+    for batch in smaller_batches(first):
+        if chosen.tokens_per_s > 0:
+            break
+        try:
+            chosen = _search(job, batch, progress)
+        except InputError:  # what is pinned needs more sequences
+            break
+    for batch in larger if chosen.setting.global_batch == first else ():
+        searched = _search(job, batch, progress)
+        if not is_worth_it(searched.tokens_per_s, half_tokens_per_s=chosen.tokens_per_s):
+            break
+        chosen = searched
+    return chosen
 
 
 def _search(job: Job, global_batch: int, progress: Progress, *, fit_or_not: bool = False) -> _Searched:

@@ -1,0 +1,78 @@
+"""What each lever does to the batch, as a table and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ridgeline.report.blocks import Cell, Table
+from ridgeline.report.jsonable import Json, jsonable
+from ridgeline.report.train import mesh_in_words
+from ridgeline.units import format_bytes, format_count, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ridgeline.search.batch_levers import BatchTried, LeverAnswer
+
+_RATE = "tokens/s a chip"
+_ABSENT = Cell(text="–", tone="dim")
+
+
+def batch_levers_table(found: Sequence[LeverAnswer]) -> Table:
+    """Each lever by itself."""
+    return Table(
+        title="What each lever does to the batch",
+        columns=("lever", "largest", "a device", _RATE, "step", "memory", "mesh", "sensible", _RATE),
+        right=frozenset({1, 2, 3, 4, 5, 7, 8}),
+        rows=tuple(_row(each) for each in found),
+        note=(
+            "sequences of a step, in one pass but for the last line; largest: that fits (≥: that was tried); "
+            "sensible: up to which each doubling brings at least 2% more tokens/s; what a model learns is not modelled"
+        ),
+    )
+
+
+def batch_levers_json(found: Sequence[LeverAnswer]) -> list[Json]:
+    """The same in base units."""
+    return [
+        {
+            "name": each.name,
+            "says": each.says,
+            "largest": _tried_json(each.largest),
+            "sensible": _tried_json(each.sensible),
+            "is_capped": each.is_capped,
+            "reason": each.reason or None,
+        }
+        for each in found
+    ]
+
+
+def _row(each: LeverAnswer) -> tuple[Cell, ...]:
+    largest, sensible = each.largest, each.sensible
+    if largest is None or sensible is None:
+        return (Cell(text=each.name), *(_ABSENT,) * 5, Cell(text=each.reason, tone="dim"), _ABSENT, _ABSENT)
+    best = largest.best
+    return (
+        Cell(text=each.name),
+        Cell(text=f"{'≥ ' if each.is_capped else ''}{format_count(largest.global_batch)}", tone="strong"),
+        Cell(text=f"{largest.sequences_per_device_ratio:g}"),
+        Cell(text=format_count(best.tokens_per_s_per_chip)),
+        Cell(text=format_seconds(best.step.expected_s)),
+        Cell(text=format_bytes(best.memory.total_bytes)),
+        Cell(text=mesh_in_words(best.plan)),
+        Cell(text=format_count(sensible.global_batch)),
+        Cell(text=format_count(sensible.best.tokens_per_s_per_chip)),
+    )
+
+
+def _tried_json(tried: BatchTried | None) -> Json:
+    if tried is None:
+        return None
+    return {
+        "global_batch": tried.global_batch,
+        "sequences_per_device": tried.sequences_per_device_ratio,
+        "tokens_per_s_per_chip": tried.best.tokens_per_s_per_chip,
+        "expected_s": tried.best.step.expected_s,
+        "memory_bytes": tried.best.memory.total_bytes,
+        "plan": jsonable(tried.best.plan),
+    }

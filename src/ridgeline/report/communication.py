@@ -1,0 +1,125 @@
+"""How a plan communicates, and the flags that follow, on a screen and as JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ridgeline.report.blocks import Cell, Paragraphs, Table
+from ridgeline.report.jsonable import Json, jsonable
+from ridgeline.report.train import VERDICTS
+from ridgeline.units import format_bytes, format_count, format_decimal_bytes, format_fraction, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ridgeline.export.communication_flags import FlagAdvice
+    from ridgeline.report.blocks import Piece
+    from ridgeline.search.communication import AccumulationCost, CollectiveUse, Engine
+    from ridgeline.study.communication import FlaggedCommunication
+
+_ENGINES: dict[Engine, str] = {
+    "sparse_core": "SparseCore",
+    "continuation_fusion": "TensorCore, fused",
+    "tensor_core": "TensorCore",
+    "megascale": "hosts",
+    "gpu": "GPU kernels",
+}
+_LEAST_SHOWN = 0.0005
+"""Part of the step below which a collective is only counted."""
+
+
+def communication_pieces(found: FlaggedCommunication) -> Iterator[Piece]:
+    """Collectives, micro-steps, advice, flags."""
+    answer = found.answer
+    if not answer.collectives:
+        yield Paragraphs(title="Collectives", lines=(Cell(text="None: no axis of the mesh is larger than 1."),))
+        return
+    shown = [use for use in answer.collectives if use.busy_s >= _LEAST_SHOWN * answer.step_s]
+    hidden = len(answer.collectives) - len(shown)
+    exposed_s = sum(use.exposed_s for use in answer.collectives)
+    yield Table(
+        title=f"Collectives of a step: {format_seconds(exposed_s)} of {format_seconds(answer.step_s)} shows",
+        columns=("collective", "along", "phase", "runs", "arrays", "on the wires", "shows", "hidden by", "carried by"),
+        right=frozenset({3, 4, 5, 6}),
+        rows=tuple(_use_row(use) for use in shown),
+        note=f"on one device{f'; {format_count(hidden)} more take next to no time' if hidden else ''}",
+    )
+    if len(answer.accumulation) > 1:
+        yield Table(
+            title="What gradient accumulation costs: the same batch, mesh and policy",
+            columns=("micro-steps", "weights moved", "of it shows", "step", "memory"),
+            right=frozenset({0, 1, 2, 3, 4}),
+            rows=tuple(_accumulation_row(each) for each in answer.accumulation),
+            note="weights are gathered, and their gradients scattered, in every micro-step",
+        )
+    yield Paragraphs(title="Gathers", lines=tuple(Cell(text=line) for line in answer.advice))
+    if found.flags:
+        yield Table(
+            title="Flags that follow",
+            columns=("flag", "because", "known trouble"),
+            rows=tuple(_flag_row(each) for each in found.flags),
+            note="dim: the compiler's default already; --json names the source of each",
+        )
+
+
+def communication_json(found: FlaggedCommunication) -> dict[str, Json]:
+    """The same in base units."""
+    answer = found.answer
+    return {
+        "step_s": answer.step_s,
+        "collectives": jsonable(answer.collectives),
+        "gradient_accumulation": jsonable(answer.accumulation),
+        "advice": list(answer.advice),
+        "flags": [
+            {
+                "name": each.flag.name,
+                "value": each.flag.value,
+                "reason": each.flag.reason,
+                "default": each.default or None,
+                "trouble": each.trouble or None,
+                "source": each.source,
+            }
+            for each in found.flags
+        ],
+    }
+
+
+def _use_row(use: CollectiveUse) -> tuple[Cell, ...]:
+    wires = f" on {' '.join(use.physical)}" if use.physical else ""
+    return (
+        Cell(text=use.kind.replace("_", "-")),
+        Cell(text=f"{' '.join(use.axes)}{wires}"),
+        Cell(text=use.phase),
+        Cell(text=format_count(round(use.count))),
+        Cell(text=format_decimal_bytes(use.array_bytes)),
+        Cell(text=format_seconds(use.busy_s)),
+        Cell(text=_shown(use), tone="warn" if use.exposed_s > use.busy_s / 2 else "plain"),
+        Cell(text=use.behind),
+        Cell(
+            text=_ENGINES[use.engine] + ("" if use.is_asynchronous else ", which waits"),
+            tone="plain" if use.is_asynchronous else "warn",
+        ),
+    )
+
+
+def _shown(use: CollectiveUse) -> str:
+    share = f" {format_fraction(use.exposed_s / use.busy_s)}" if use.busy_s > 0 else ""
+    return f"{format_seconds(use.exposed_s)}{share}"
+
+
+def _accumulation_row(each: AccumulationCost) -> tuple[Cell, ...]:
+    return (
+        Cell(text=format_count(each.micro_steps)),
+        Cell(text=format_decimal_bytes(each.gathered_bytes)),
+        Cell(text=format_seconds(each.exposed_s)),
+        Cell(text=format_seconds(each.expected_s)),
+        Cell(text=format_bytes(each.needed_bytes), tone=VERDICTS[each.verdict][1]),
+    )
+
+
+def _flag_row(each: FlagAdvice) -> tuple[Cell, ...]:
+    return (
+        Cell(text=each.flag.written, tone="dim" if each.is_default else "plain"),
+        Cell(text=each.flag.reason),
+        Cell(text=each.trouble, tone="warn"),
+    )

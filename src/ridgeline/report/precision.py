@@ -1,0 +1,206 @@
+"""bf16, int8 and fp8 side by side, on a screen and as JSON."""
+
+from __future__ import annotations
+
+from math import isnan
+from typing import TYPE_CHECKING
+
+from ridgeline.report.blocks import Cell, Facts, Paragraphs, Table
+from ridgeline.report.jsonable import Json, jsonable
+from ridgeline.report.train import mesh_in_words, remat_in_words
+from ridgeline.search.precision_facts import COMPILED, PUBLISHED
+from ridgeline.units import format_bytes, format_fraction, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ridgeline.report.blocks import Piece, Tone
+    from ridgeline.search.answer import PlanEstimate
+    from ridgeline.search.precision import PrecisionAnswer, RecipeAnswer
+
+_ABSENT = Cell(text="–", tone="dim")
+_SAME = 0.005
+
+
+def precision_pieces(answer: PrecisionAnswer, *, chip: str) -> Iterator[Piece]:
+    """Amdahl's law laid out, plans made anew, options, and what others measured and compiled."""
+    yield _law(answer)
+    yield _replanned(answer)
+    yield Paragraphs(title="Why no more", lines=tuple(Cell(text=line) for line in _why(answer, chip)))
+    for recipe in answer.recipes:
+        rows = tuple((option.name, Cell(text=f"{option.value}: {option.effect}")) for option in recipe.options)
+        yield Facts(title=f"Options of the {recipe.recipe.kind} recipe", rows=rows)
+    yield from _evidence(answer, chip)
+
+
+def precision_json(answer: PrecisionAnswer, *, chip: str) -> dict[str, Json]:
+    """The same in base units."""
+    return {
+        "reason": answer.reason,
+        "global_batch": answer.global_batch,
+        "gathered_bytes": answer.gathered_bytes,
+        "bf16": _plan_json(answer.best),
+        "recipes": [_recipe_json(recipe) for recipe in answer.recipes],
+        "published": jsonable(PUBLISHED.get(chip, ())),
+        "compiled_cycles": dict(COMPILED[chip].cycles) if chip in COMPILED else None,
+    }
+
+
+def _law(answer: PrecisionAnswer) -> Table:
+    """The best plan of bf16 with each recipe, line by line."""
+    same = [recipe.same_plan for recipe in answer.recipes]
+    kinds = [recipe.recipe.kind for recipe in answer.recipes]
+    first = same[0]
+    lines: tuple[tuple[Cell, ...], ...] = (
+        (
+            Cell(text="FLOPs of eligible matmuls"),
+            _ABSENT,
+            *(Cell(text=format_fraction(each.eligible_flops_share)) for each in same),
+        ),
+        (
+            Cell(text="their time"),
+            Cell(text=format_seconds(first.eligible_s)),
+            *(Cell(text=f"{format_seconds(each.quantized_s)} ({_times(each.matmul_speedup)})") for each in same),
+        ),
+        (Cell(text="looking for scales"), _ABSENT, *(_time(each.scales_s) for each in same)),
+        (Cell(text="everything else"), *(Cell(text=format_seconds(first.rest_s)) for _ in (first, *same))),
+        (
+            Cell(text="communication no longer hidden"),
+            _ABSENT,
+            *(_time(each.uncovered_s) for each in same),
+        ),
+        (
+            Cell(text="the step", tone="strong"),
+            Cell(text=format_seconds(first.before_s), tone="strong"),
+            *(Cell(text=format_seconds(each.after_s), tone="strong") for each in same),
+        ),
+        (Cell(text="so many times as fast"), Cell(text="1.00"), *(_gain(each.speedup) for each in same)),
+    )
+    return Table(
+        title="The best bf16 plan in low precision",
+        columns=("", "bf16", *kinds),
+        right=frozenset(range(1, len(kinds) + 2)),
+        rows=lines,
+        note=f"{mesh_in_words(answer.best.plan)}, remat {remat_in_words(answer.best.plan)}",
+    )
+
+
+def _replanned(answer: PrecisionAnswer) -> Table:
+    rows = [_plan_row("bf16", answer.best, 1.0, answer.gathered_bytes)]
+    for recipe in answer.recipes:
+        kind = recipe.recipe.kind
+        rows.append(_plan_row(f"{kind} matmuls", recipe.best, recipe.speedup, answer.gathered_bytes))
+        if recipe.is_native:
+            name = f"{kind}, activations and gathers too"
+            rows.append(_plan_row(name, recipe.narrow, recipe.narrow_speedup, recipe.gathered_bytes))
+    return Table(
+        title="Planned anew",
+        columns=("precision", "step", "as fast", "mesh", "remat", "kept activations", "gathered weights"),
+        right=frozenset({1, 2, 5, 6}),
+        rows=tuple(rows),
+        note=(
+            "bytes of a device; kept activations in a narrow format are counted, though no MaxText recipe keeps them; "
+            "narrow gathers are not: compiled programs gather bf16"
+        ),
+    )
+
+
+def _plan_row(name: str, plan: PlanEstimate | None, speedup: float, gathered_bytes: float) -> tuple[Cell, ...]:
+    if plan is None:
+        return (Cell(text=name), *(_ABSENT,) * 6)
+    return (
+        Cell(text=name),
+        Cell(text=format_seconds(plan.step.expected_s)),
+        _gain(speedup),
+        Cell(text=mesh_in_words(plan.plan)),
+        Cell(text=plan.plan.remat.policy),
+        Cell(text=format_bytes(plan.memory.parts["saved_activations"])),
+        Cell(text=format_bytes(gathered_bytes)),
+    )
+
+
+def _why(answer: PrecisionAnswer, chip: str) -> Iterator[str]:
+    yield f"{answer.reason[:1].upper()}{answer.reason[1:]}."
+    for recipe in answer.recipes:
+        kind = recipe.recipe.kind
+        if recipe.is_native or chip not in COMPILED:
+            continue
+        compiled = COMPILED[chip]
+        cycles = f"{compiled.cycles[kind]:,} cycles beside {compiled.cycles['bf16']:,} in bf16"
+        yield (
+            f"No native {kind} here: operands are upcast. A compiled 8192-cube takes {cycles} "
+            f"({_times(compiled.speedup(kind))})."
+        )
+
+
+def _evidence(answer: PrecisionAnswer, chip: str) -> Iterator[Piece]:
+    """What others measured on this chip, this job's estimates in their place among it."""
+    published = PUBLISHED.get(chip, ())
+    if not published:
+        return
+    kinds = {each.kind for each in published}
+    found = [(each.job, each.kind, each.speedup) for each in published]
+    found += [
+        ("this job, by the estimate", recipe.recipe.kind, recipe.same_plan.speedup)
+        for recipe in answer.recipes
+        if recipe.recipe.kind in kinds
+    ]
+    yield Table(
+        title="Beside what was published for this chip",
+        columns=("run", "precision", "as fast as bf16"),
+        right=frozenset({2}),
+        rows=tuple(
+            (Cell(text=run), Cell(text=kind), Cell(text=f"{speedup:.2f}"))
+            for run, kind, speedup in sorted(found, key=lambda row: -row[2])
+        ),
+        note=f"{published[0].source}; published runs have fixed scales",
+    )
+
+
+def _time(spent_s: float) -> Cell:
+    return Cell(text=format_seconds(spent_s)) if spent_s > 0 else _ABSENT
+
+
+def _times(speedup: float) -> str:
+    return f"{speedup:.2f}×"
+
+
+def _gain(speedup: float) -> Cell:
+    if isnan(speedup):
+        return _ABSENT
+    tone: Tone = "good" if speedup > 1 + _SAME else "bad" if speedup < 1 - _SAME else "dim"
+    return Cell(text=f"{speedup:.2f}", tone=tone)
+
+
+def _recipe_json(recipe: RecipeAnswer) -> dict[str, Json]:
+    same = recipe.same_plan
+    return {
+        "recipe": jsonable(recipe.recipe),
+        "is_native": recipe.is_native,
+        "same_plan": {
+            "eligible_flops_share": same.eligible_flops_share,
+            "eligible_s": same.eligible_s,
+            "quantized_s": same.quantized_s,
+            "scales_s": same.scales_s,
+            "rest_s": same.rest_s,
+            "uncovered_s": same.uncovered_s,
+            "matmul_speedup": same.matmul_speedup,
+            "speedup": same.speedup,
+            "speedup_limit": jsonable(same.speedup_limit_ratio),
+        },
+        "options": jsonable(recipe.options),
+        "replanned": None if recipe.best is None else _plan_json(recipe.best) | {"speedup": recipe.speedup},
+        "narrow_bytes": None
+        if recipe.narrow is None
+        else _plan_json(recipe.narrow) | {"speedup": recipe.narrow_speedup, "gathered_bytes": recipe.gathered_bytes},
+    }
+
+
+def _plan_json(plan: PlanEstimate) -> dict[str, Json]:
+    return {
+        "expected_s": plan.step.expected_s,
+        "mesh": dict(plan.plan.mesh),
+        "remat": jsonable(plan.plan.remat),
+        "saved_activations_bytes": plan.memory.parts["saved_activations"],
+        "memory_bytes": plan.memory.total_bytes,
+    }

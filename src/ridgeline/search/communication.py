@@ -1,0 +1,313 @@
+"""`--communication`: every collective of the best plan, what hides it, what carries it, and what accumulation costs.
+
+The collectives are those of `cost/step_collectives.py`; their times are those of the tree that costed the plan.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from ridgeline.cost.memory import ASYNCHRONOUS, training_memory
+from ridgeline.cost.placement import TORUS_AXES
+from ridgeline.cost.step_collectives import KINDS, step_collectives
+from ridgeline.cost.training import training_step
+from ridgeline.job.job import BATCH_AXES, DCN_AXES
+from ridgeline.search.estimate import verdict
+from ridgeline.search.pinned import pinned_columns, pinned_to
+from ridgeline.units import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ridgeline.cost.columns import PlanColumns, TrainingSetting
+    from ridgeline.cost.work import Part, Phase
+    from ridgeline.hardware.chip import Chip
+    from ridgeline.job.job import Job
+    from ridgeline.search.answer import PlanEstimate, Verdict
+
+Engine: TypeAlias = Literal["sparse_core", "continuation_fusion", "tensor_core", "megascale", "gpu"]
+"""What carries a collective: `megascale` between slices, by the hosts, `gpu` by kernels of the GPU itself."""
+
+SPARSE_CORE_KINDS: Final = ("all_gather", "reduce_scatter", "all_reduce")
+"""Collectives that XLA can run on SparseCores."""
+
+SPARSE_CORE_CHIPS: Final = frozenset({"tpu7x"})
+"""Chips on which XLA does so by default.
+Source: AI-Hypercomputer/maxtext e591f30cb, benchmarks/xla_flags_library.py."""
+
+FUSION_CHIPS: Final = frozenset({"v5p", "v6e"})
+"""Chips on which a collective may continue inside the fusions beside it, on the TensorCore.
+Source: AI-Hypercomputer/maxtext e591f30cb, src/maxtext/configs/README.md."""
+
+FUSED_KINDS: Final = frozenset({"all_gather"})
+"""Collectives for which it is on by default. Source: openxla/xla 28192b98, docs/flags_guidance.md."""
+
+_SUMS: Final = frozenset({"reduce_scatter", "all_reduce"})
+
+_BEHIND: Final[Mapping[str, str]] = {
+    "weights": "a layer's computation",
+    "expert_weights": "a layer's computation",
+    "data": "the last micro-step's backward pass",
+    "tensor": "the matmul beside it",
+    "context": "nothing: attention waits for it",
+    "expert": "nothing: the experts wait for it",
+    "stage": "nothing: the next stage waits for it",
+}
+"""By group of devices: what runs beside its collectives in the estimate."""
+
+MICRO_STEPS: Final = (1, 2, 4, 8, 16)
+"""Micro-steps that are laid side by side, as far as the batch divides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveUse:
+    """All collectives of one kind, group and phase in a step, on one device.
+
+    Attributes:
+        kind: As HLO calls it.
+        group: Of devices that communicate.
+        axes: Mesh axes that it lies along.
+        physical: Axes of the machine under them.
+        phase: Of the step.
+        count: Runs in a step.
+        array_bytes: Of the gathered, scattered, summed or exchanged arrays, all runs together.
+        busy_s: How long the links are busy with them.
+        exposed_s: What of that the step waits for.
+        behind: What hides the rest.
+        engine: What carries it.
+        is_asynchronous: Whether other work goes on beside it by default; where not, nothing is hidden.
+        reason: Why that.
+    """
+
+    kind: str
+    group: str
+    axes: tuple[str, ...]
+    physical: tuple[str, ...]
+    phase: Phase
+    count: float
+    array_bytes: float
+    busy_s: float
+    exposed_s: float
+    behind: str
+    engine: Engine
+    is_asynchronous: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccumulationCost:
+    """The best plan's mesh and remat policy with another number of micro-steps, at the same batch.
+
+    Attributes:
+        micro_steps: Of one step.
+        gathered_bytes: Weights gathered and gradients scattered in a step, per device.
+        exposed_s: Time of the step that waits for them.
+        expected_s: The step.
+        needed_bytes: Memory of a device.
+        verdict: Whether it fits.
+    """
+
+    micro_steps: int
+    gathered_bytes: float
+    exposed_s: float
+    expected_s: float
+    needed_bytes: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommunicationAnswer:
+    """How the best plan communicates.
+
+    Attributes:
+        collectives: What shows longest first.
+        accumulation: By number of micro-steps; empty for a pipeline, which has its microbatches instead.
+        step_s: The step.
+        advice: On pipelined and two-stage gathers, in sentences.
+    """
+
+    collectives: tuple[CollectiveUse, ...]
+    accumulation: tuple[AccumulationCost, ...]
+    step_s: float
+    advice: tuple[str, ...]
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Of the collectives inside a slice."""
+        return frozenset(use.kind for use in self.collectives if use.engine != "megascale")
+
+
+def communication(job: Job, best: PlanEstimate, *, global_batch: int) -> CommunicationAnswer:
+    """The collectives of a plan.
+
+    Args:
+        job: The question.
+        best: The plan.
+        global_batch: Sequences of a step.
+    """
+    setting, columns = pinned_columns(pinned_to(job, best.plan, global_batch=global_batch))
+    collectives = tuple(sorted(_uses(job, best, setting, columns), key=lambda use: (-use.exposed_s, -use.busy_s)))
+    return CommunicationAnswer(
+        collectives=collectives,
+        accumulation=tuple(_accumulations(setting, columns)),
+        step_s=best.step.expected_s,
+        advice=tuple(_advice(best, collectives)),
+    )
+
+
+def _uses(job: Job, best: PlanEstimate, setting: TrainingSetting, columns: PlanColumns) -> Iterator[CollectiveUse]:
+    counts: defaultdict[tuple[str, str, Phase], float] = defaultdict(float)
+    moved: defaultdict[tuple[str, str, Phase], float] = defaultdict(float)
+    axes: dict[str, tuple[str, ...]] = {}
+    for each in step_collectives(setting, columns):
+        key = each.kind, each.group, each.phase
+        counts[key] += each.count
+        moved[key] += each.total_bytes
+        axes[each.group] = each.axes
+    times = _times_s(training_step(setting, columns), setting)
+    for key, array_bytes in moved.items():
+        kind, group, phase = key
+        busy_s, exposed_s = times[key]
+        engine, reason = carried_by(job, kind, axes[group])
+        yield CollectiveUse(
+            kind=kind,
+            group=group,
+            axes=axes[group],
+            physical=tuple(best.plan.placement[axis] for axis in axes[group] if axis in best.plan.placement),
+            phase=phase,
+            count=counts[key],
+            array_bytes=array_bytes,
+            busy_s=busy_s,
+            exposed_s=exposed_s,
+            behind=_BEHIND[group],
+            engine=engine,
+            is_asynchronous=engine != "tensor_core" or _runs_beside_compute(job.hardware.chip, kind),
+            reason=reason,
+        )
+
+
+def _times_s(step: Part, setting: TrainingSetting) -> Mapping[tuple[str, str, Phase], tuple[float, float]]:
+    """By kind, group and phase: how long the links are busy, and what of it shows."""
+    shown = 1.0 - setting.efficiency.tensor_overlap
+    found: defaultdict[tuple[str, str, Phase], tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
+    for leaf, exposed_s in _exposed(step, 1.0):
+        group = next((name.partition(".")[2] for name in leaf.work.amounts if name.startswith("link.")), "")
+        if not group:
+            continue
+        busy_s = float(leaf.expected_s)
+        if group == "tensor" and shown > 0:
+            busy_s /= shown
+        key = KINDS[leaf.name.rpartition("/")[2]], group, leaf.phase
+        before = found[key]
+        found[key] = before[0] + busy_s, before[1] + exposed_s
+    return found
+
+
+def _exposed(part: Part, share: float) -> Iterator[tuple[Part, float]]:
+    """Every leaf with the time that it adds to the step."""
+    match part.composition:
+        case "leaf":
+            yield part, share * float(part.expected_s)
+        case "sequence":
+            for child in part.children:
+                yield from _exposed(child, share)
+        case "overlap":
+            front, *behind = part.children
+            hidden_s = sum(float(child.expected_s) for child in behind)
+            left = (float(part.expected_s) - float(front.expected_s)) / hidden_s if hidden_s > 0 else 0.0
+            yield from _exposed(front, share)
+            for child in behind:
+                yield from _exposed(child, share * left)
+
+
+def carried_by(job: Job, kind: str, axes: tuple[str, ...]) -> tuple[Engine, str]:
+    """What carries a collective, and why.
+
+    Args:
+        job: The machine, and what its compiler is told.
+        kind: Of the collective, as HLO calls it.
+        axes: Mesh axes that it lies along.
+    """
+    chip, offload = job.hardware.chip, job.plan.compiler.sparse_core_offload
+    if any(axis in DCN_AXES for axis in axes):
+        return "megascale", "between slices the hosts send, over the data-center network"
+    if chip.vendor != "google":
+        return "gpu", "kernels of the GPU, on streams beside the matmuls'"
+    if kind == "collective_permute":
+        return "tensor_core", "neighbours copy to each other beside other work"
+    return _on_tpu(chip, kind, offload)
+
+
+def _runs_beside_compute(chip: Chip, kind: str) -> bool:
+    return kind == "collective_permute" or (chip.name in ASYNCHRONOUS and kind in _SUMS)
+
+
+def _on_tpu(chip: Chip, kind: str, offload: tuple[str, ...]) -> tuple[Engine, str]:
+    if kind in offload:
+        return "sparse_core", "the job says so"
+    if chip.name in SPARSE_CORE_CHIPS and kind in SPARSE_CORE_KINDS:
+        if offload:
+            return "tensor_core", f"the job offloads only {', '.join(offload)}"
+        return "sparse_core", "offloaded by default on this chip"
+    if chip.name in FUSION_CHIPS and kind in FUSED_KINDS:
+        return "continuation_fusion", "continues inside the fusions beside it; by default on this chip"
+    if _runs_beside_compute(chip, kind):
+        return "tensor_core", "started early and awaited late; by default on this chip"
+    return "tensor_core", "the TensorCore waits, unless a flag makes it asynchronous"
+
+
+def _accumulations(setting: TrainingSetting, columns: PlanColumns) -> Iterator[AccumulationCost]:
+    """The same mesh and policy in more and fewer micro-steps."""
+    if float(columns.stages) > 1:
+        return
+    sequences = setting.global_batch / float(columns.degree(BATCH_AXES))
+    for micro_steps in (count for count in MICRO_STEPS if sequences % count == 0):
+        other = replace(columns, accumulation=float(micro_steps))
+        step = training_step(setting, other)
+        times = _times_s(step, setting)
+        total_bytes = float(training_memory(setting, other).total_bytes)
+        yield AccumulationCost(
+            micro_steps=micro_steps,
+            gathered_bytes=sum(
+                each.total_bytes
+                for each in step_collectives(setting, other)
+                if each.group in {"weights", "expert_weights"}
+            ),
+            exposed_s=sum(shown_s for (_, group, _), (_, shown_s) in times.items() if group.endswith("weights")),
+            expected_s=float(step.expected_s),
+            needed_bytes=total_bytes,
+            verdict=verdict(total_bytes, setting.usable_hbm_bytes),
+        )
+
+
+def _advice(best: PlanEstimate, collectives: tuple[CollectiveUse, ...]) -> Iterator[str]:
+    """Pipelined and two-stage gathers, as far as this plan has any."""
+    waiting_s = sum(use.busy_s - use.exposed_s for use in collectives if not use.is_asynchronous)
+    if waiting_s > 0:
+        kinds = sorted({use.kind.replace("_", "-") for use in collectives if not use.is_asynchronous})
+        yield (
+            f"The estimate hides {format_seconds(waiting_s)} of {', '.join(kinds)} that this compiler does not hide "
+            f"by default: with the flags it can."
+        )
+    gathers = [use for use in collectives if use.kind == "all_gather" and use.group.endswith("weights")]
+    if not gathers:
+        yield "No weight is gathered: there is nothing to pipeline."
+        return
+    busy_s, exposed_s = (sum(use.busy_s for use in gathers), sum(use.exposed_s for use in gathers))
+    hidden = f"{1 - exposed_s / busy_s:.0%}" if busy_s else "all"
+    yield (
+        f"Pipelined gathers fetch the next layer's weights while this one computes: the estimate counts on it, "
+        f"and hides {hidden} of their time."
+    )
+    split = [axis for axis in ("fsdp", "fsdp_transpose") if axis in best.plan.mesh]
+    torus = {piece[0] for use in gathers for words in use.physical for piece in words.split() if piece[0] in TORUS_AXES}
+    if len(split) == len(("fsdp", "fsdp_transpose")):
+        ways = " then ".join(f"{axis}={best.plan.mesh[axis]}" for axis in split)
+        yield f"Two-stage gathers apply: {ways}; the first stage moves only 1/{best.plan.mesh[split[0]]} of the array."
+    else:
+        yield (
+            "Two-stage gathers do not apply: weights are split over one FSDP axis; "
+            f"on the wires it is gathered over {len(torus) or 'no'} torus axes at once."
+        )

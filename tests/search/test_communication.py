@@ -1,0 +1,157 @@
+"""How a plan communicates: bytes, times, what carries a collective, what accumulation costs, which flags follow."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import pytest
+
+from ridgeline.cli.app import main
+from ridgeline.cost.causes import COMMUNICATION, time_by_cause
+from ridgeline.hardware.topology import parse_slice
+from ridgeline.job.job import Compiler, Job, PlanRequest, Remat, Workload
+from ridgeline.model.zoo import load_model
+from ridgeline.report.blocks import Report
+from ridgeline.report.communication import communication_pieces
+from ridgeline.report.terminal import screen
+from ridgeline.search.communication import carried_by
+from ridgeline.search.train import cost_pinned
+from ridgeline.study.communication import FlaggedCommunication, flagged_communication
+
+FULL = Remat(policy="full")
+
+
+def job_of(on: str, mesh: dict[str, int], *, micro_steps: int = 1, model: str = "llama3.1-8b", **more: Compiler) -> Job:
+    return Job(
+        model_reference=model,
+        model=load_model(model),
+        hardware=parse_slice(on),
+        workload=Workload(seq_len=4096, global_batch=256),
+        plan=PlanRequest(mesh=mesh, remat=FULL, gradient_accumulation=micro_steps, **more),
+    )
+
+
+def answered(job: Job) -> FlaggedCommunication:
+    return flagged_communication(job, cost_pinned(job), global_batch=256)
+
+
+@cache
+def on_ironwood() -> FlaggedCommunication:
+    return answered(job_of("tpu7x:4x4x4", {"fsdp": 128}))
+
+
+@pytest.mark.parametrize("mesh", [{"fsdp": 128}, {"fsdp": 32, "tp": 4}, {"dp": 2, "fsdp": 32, "cp": 2}])
+def test_what_shows_of_each_collective_adds_up_to_the_communication_of_the_step(mesh: dict[str, int]) -> None:
+    job = job_of("tpu7x:4x4x4", mesh)
+    best = cost_pinned(job)
+    causes = time_by_cause(best.step.parts)
+
+    found = flagged_communication(job, best, global_batch=256).answer.collectives
+
+    shown_s = sum(causes.get(cause, 0.0) for cause in COMMUNICATION.values())
+    assert sum(use.exposed_s for use in found) == pytest.approx(shown_s)
+    assert all(use.exposed_s <= use.busy_s * (1 + 1e-9) for use in found)
+
+
+def test_every_micro_step_gathers_all_weights_again() -> None:
+    """2 bytes a parameter forward, 2 backward and 2 of gradients: in 16 bits, whatever the number of sequences."""
+    once, twice = (each for each in on_ironwood().answer.accumulation if each.micro_steps <= 2)
+    params = 8.03e9
+
+    assert once.gathered_bytes == pytest.approx(3 * 2 * params, rel=0.06)  # table and head are gathered once
+    assert twice.gathered_bytes == pytest.approx(2 * once.gathered_bytes)
+    assert twice.exposed_s > once.exposed_s
+    assert twice.needed_bytes < once.needed_bytes
+
+
+def test_ironwood_offloads_gathers_and_sums_and_waits_for_exchanges_of_tokens() -> None:
+    job = job_of("tpu7x:4x4x4", {"fsdp": 128})
+
+    for kind in ("all_gather", "reduce_scatter", "all_reduce"):
+        assert carried_by(job, kind, ("fsdp",))[0] == "sparse_core"
+    assert carried_by(job, "all_to_all", ("ep",))[0] == "tensor_core"
+
+
+@pytest.mark.parametrize("on", ["v5p:4x4x4", "v6e:8x8"])
+def test_v5p_and_v6e_continue_gathers_inside_fusions(on: str) -> None:
+    found = answered(job_of(on, {"fsdp": 64}))
+    engines = {use.kind: use.engine for use in found.answer.collectives}
+    flags = {each.flag.name for each in found.flags}
+
+    assert engines["all_gather"] == "continuation_fusion"
+    assert "xla_tpu_enable_async_collective_fusion_fuse_all_gather" in flags
+    assert not any("sparse_core" in name for name in flags)
+
+
+def test_sums_that_a_v5p_waits_for_are_said_to_be_hidden_only_by_flags() -> None:
+    found = answered(job_of("v5p:4x4x4", {"fsdp": 64}))
+
+    waits = [use for use in found.answer.collectives if not use.is_asynchronous]
+    assert {use.kind for use in waits} == {"reduce_scatter"}
+    assert any("reduce-scatter" in line and "by default" in line for line in found.answer.advice)
+    assert any(each.flag.name.endswith("fuse_reduce_scatter") for each in found.flags)
+
+
+def test_a_job_that_offloads_some_collectives_leaves_the_others_to_the_tensor_core() -> None:
+    job = job_of("tpu7x:4x4x4", {"fsdp": 128}, compiler=Compiler(sparse_core_offload=("all_gather",)))
+
+    assert carried_by(job, "all_gather", ("fsdp",)) == ("sparse_core", "the job says so")
+    assert carried_by(job, "reduce_scatter", ("fsdp",))[0] == "tensor_core"
+
+
+def test_hosts_carry_what_crosses_slices_and_flags_for_slices_follow() -> None:
+    found = answered(job_of("2*v6e:8x8", {"fsdp": 64, "dcn_dp": 2}))
+
+    assert {use.engine for use in found.answer.collectives if "dcn_dp" in use.axes} == {"megascale"}
+    assert any(each.flag.name.startswith("megascale_") for each in found.flags)
+    assert not any(each.flag.name.startswith("megascale_") for each in on_ironwood().flags)
+
+
+def test_flags_have_reasons_and_sources_and_known_troubles_are_named() -> None:
+    flags = {each.flag.name: each for each in on_ironwood().flags}
+
+    assert all(each.flag.reason and each.source for each in flags.values())
+    offload = flags["xla_tpu_enable_sparse_core_collective_offload_reduce_scatter"]
+    assert offload.is_default
+    assert "axlearn" in offload.trouble
+
+
+def test_two_stage_gathers_are_for_two_fsdp_axes() -> None:
+    one, two = on_ironwood(), answered(job_of("tpu7x:4x4x4", {"fsdp": 32, "fsdp_transpose": 4}))
+
+    assert any("do not apply" in line for line in one.answer.advice)
+    assert any("fsdp=32 then fsdp_transpose=4" in line for line in two.answer.advice)
+
+
+def test_a_gpu_has_no_flags_of_the_tpu_compiler() -> None:
+    found = answered(job_of("h100:64", {"fsdp": 64}))
+
+    assert found.flags == ()
+    assert {use.engine for use in found.answer.collectives} == {"gpu"}
+
+
+def test_one_device_has_no_collectives() -> None:
+    job = Job(
+        model_reference="llama3.2-1b",
+        model=load_model("llama3.2-1b"),
+        hardware=parse_slice("v6e:1x1"),
+        workload=Workload(seq_len=1024, global_batch=1),
+        plan=PlanRequest(mesh={"fsdp": 1}, remat=FULL, gradient_accumulation=1),
+    )
+    found = flagged_communication(job, cost_pinned(job), global_batch=1)
+
+    assert "None: no axis" in screen(Report(headline="", pieces=tuple(communication_pieces(found))))
+
+
+def test_the_command_prints_screen_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("llama3.1-8b", "--on=v6e:4x4", "--seq-len=4096", "--global-batch=64", "--mesh=fsdp=16", "--remat=full")
+
+    assert main(["train", *words, "--communication"]) == 0
+    text = capsys.readouterr().out
+    assert "What gradient accumulation costs" in text
+    assert "Flags that follow" in text
+    assert main(["train", *words, "--communication", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["communication"]
+    assert {each["kind"] for each in found["collectives"]} == {"all_gather", "reduce_scatter"}
+    assert all(each["source"] for each in found["flags"])
