@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,39 @@ def test_a_damaged_entry_does_not_count_and_is_replaced(text: Path, name: str, d
     assert load("one") is None
     store("one", OUTCOME, text)
     assert load("one") is not None
+
+
+def test_a_file_in_an_entrys_place_is_replaced(text: Path) -> None:
+    folder = cache_folder() / "compile"
+    folder.mkdir(parents=True)
+    (folder / "one").touch()
+
+    store("one", OUTCOME, text)
+
+    assert load("one") is not None
+
+
+def test_an_entry_that_is_whole_stays_where_another_process_may_read_it(text: Path) -> None:
+    first = store("one", OUTCOME, text).hlo
+    assert first is not None
+    with first.open("rb") as reader:
+        again = store("one", OUTCOME, text).hlo
+        assert again is not None
+        assert again.stat().st_ino == first.stat().st_ino
+        assert gzip.decompress(reader.read()) == text.read_bytes()
+
+    assert [path.name for path in (cache_folder() / "compile").iterdir()] == ["one"]
+
+
+def test_a_place_that_is_full_is_a_clear_error(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> bytes:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(gzip, "compress", full)
+    with pytest.raises(InputError, match="cannot keep compiled programs: No space left on device"):
+        store("one", OUTCOME, text)
+
+    assert list((cache_folder() / "compile").iterdir()) == []
 
 
 def test_a_half_written_entry_is_not_left_behind(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:

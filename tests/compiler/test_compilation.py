@@ -5,17 +5,24 @@ from __future__ import annotations
 import gzip
 import signal
 import subprocess
+import sys
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from ridgeline.compiler import compilation, installed, process
 from ridgeline.compiler.cache import cache_folder
+from ridgeline.compiler.compilable import Command
 from ridgeline.compiler.compilation import compile_program
 from ridgeline.compiler.our_program import OurProgram, compiler_options
-from ridgeline.compiler.process import Limits
+from ridgeline.compiler.process import Limits, run_watched
 from ridgeline.errors import InfeasibleError, InputError, MissingExtraError
 from tests.compiler.jobs import TINY, tiny_job
+from tests.messages import refusal
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytest.importorskip("jax")
 
@@ -112,6 +119,33 @@ def test_an_interrupted_compilation_leaves_no_child_and_no_entry(monkeypatch: py
 
     assert [child.poll() for child in children] == [-signal.SIGKILL]
     assert set(cache_folder().rglob("*")) - before <= {cache_folder() / "compile"}
+
+
+def test_what_cannot_be_lowered_is_said_as_bad_input() -> None:
+    job = tiny_job(plan__attention={"kernel": "cudnn_flash_te"})
+
+    with pytest.raises(InputError) as caught:
+        compile_program(OurProgram(job=job, compiler="cpu"))
+
+    assert str(caught.value) == refusal(
+        "our program has no cudnn_flash_te attention here",
+        where="plan.attention.kernel",
+        value="cudnn_flash_te",
+        expected="splash or dot_product",
+        fix='use kernel = "dot_product", or leave it out',
+    )
+
+
+def test_a_terminated_compilation_ends_as_an_interrupted_one(tmp_path: Path) -> None:
+    def terminate() -> str:
+        signal.raise_signal(signal.SIGTERM)
+        return ""
+
+    command = Command(arguments=(sys.executable, "-c", "import time; time.sleep(60)"))
+    with pytest.raises(KeyboardInterrupt):
+        run_watched(command, tmp_path, Limits(), terminate)
+
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
 def test_a_child_that_dies_is_reported_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,13 +58,7 @@ def prepare() -> None:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise InputError(
-            f"cannot keep compiled programs: {error.strerror}",
-            where="RIDGELINE_CACHE",
-            value=str(folder),
-            expected="a folder that can be written to",
-            fix="set RIDGELINE_CACHE to such a folder",
-        ) from error
+        raise _unwritable(error) from error
 
 
 def load(key: str) -> Entry | None:
@@ -90,6 +84,9 @@ def store(key: str, outcome: Outcome, hlo: Path | None) -> Entry:
         key: What it follows from, as a digest.
         outcome: What came of it.
         hlo: The module's text; None where nothing was compiled.
+
+    Raises:
+        InputError: It cannot be kept.
     """
     folder = _folder(key)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -106,11 +103,10 @@ def store(key: str, outcome: Outcome, hlo: Path | None) -> Entry:
             "module": None if packed is None else _digest(packed),
         }
         (beside / _INDEX).write_text(json.dumps(index), encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)
-        try:
-            beside.rename(folder)
-        except OSError:  # another process has put the same entry there in the meantime
-            shutil.rmtree(beside, ignore_errors=True)
+        _move(beside, folder, key)
+    except OSError as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise _unwritable(error) from error
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
@@ -123,6 +119,30 @@ def source_digest() -> str:
     files = [path for folder in ("program", "compiler", "model") for path in sorted((package / folder).rglob("*.py"))]
     files += [package / "cost" / "columns.py", package / "job" / "remat.py"]
     return _digest(b"".join(path.read_bytes() for path in files))
+
+
+def _move(beside: Path, folder: Path, key: str) -> None:
+    """Puts an entry in its place; one that is whole stays there, for another process may be reading it."""
+    if load(key) is None:
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.is_file():
+            folder.unlink(missing_ok=True)
+    try:
+        beside.rename(folder)
+    except OSError:
+        if load(key) is None:
+            raise
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _unwritable(error: OSError) -> InputError:
+    return InputError(
+        f"cannot keep compiled programs: {error.strerror}",
+        where="RIDGELINE_CACHE",
+        value=str(cache_folder() / "compile"),
+        expected="a folder that can be written to",
+        fix="set RIDGELINE_CACHE to such a folder",
+    )
 
 
 def _folder(key: str) -> Path:

@@ -12,7 +12,15 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from ridgeline.compiler.outcome import CompiledMemory, Outcome, out_of_memory, outcome_json, read_errand
+from ridgeline.compiler.outcome import (
+    CompiledMemory,
+    Outcome,
+    complaint_json,
+    out_of_memory,
+    outcome_json,
+    read_errand,
+)
+from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,18 +37,29 @@ if TYPE_CHECKING:
 LIBRARIES: Final = ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin", "jax-cuda13-pjrt", "optax", "qwix", "tokamax")
 """What decides a compilation beside the program."""
 
+AT_FAULT: Final = 3
+"""Exit code of a child that has complained of what it was to compile."""
+
 _KIB = 1024 if sys.platform != "darwin" else 1  # getrusage counts in KiB, on macOS in bytes
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Does the errand: compiles, writes the module's text, then the outcome."""
+    """Does the errand: compiles, writes the module's text, then the outcome; or a complaint."""
     errand = read_errand(Path(arguments[0]).read_text(encoding="utf-8"))
-    outcome = run(errand)
+    try:
+        outcome = run(errand)
+    except InputError as error:
+        Path(errand.complaint).write_text(complaint_json(error), encoding="utf-8")
+        sys.exit(AT_FAULT)
     Path(errand.outcome).write_text(outcome_json(outcome), encoding="utf-8")
 
 
 def run(errand: Errand) -> Outcome:
-    """Traces, lowers and compiles the training step of a job, or a phase of serving."""
+    """Traces, lowers and compiles the training step of a job, or a phase of serving.
+
+    Raises:
+        InputError: A kernel cannot run as the job asks for it, or the compiler does not know the slice.
+    """
     from ridgeline.job.reading import read_any_job
     from ridgeline.job.serving import ServingJob
 

@@ -12,11 +12,11 @@ import traceback
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from ridgeline.compiler.child import compile_lowered
-from ridgeline.compiler.function_errand import complaint_json, read_function_errand
-from ridgeline.compiler.outcome import outcome_json
+from ridgeline.compiler.child import AT_FAULT, compile_lowered
+from ridgeline.compiler.function_errand import read_function_errand
+from ridgeline.compiler.outcome import complaint_json, outcome_json
 from ridgeline.errors import InputError, nearest
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.abstract_arguments import AbstractArray, read_arguments
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from ridgeline.hardware.slice import Slice
     from ridgeline.job.abstract_arguments import AbstractArguments
 
-_AT_FAULT: Final = 3
-"""Exit code of a child that has complained of the user's function."""
-
 _SHOWN_FRAMES = 3
 
 
@@ -44,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
         run(errand)
     except InputError as error:
         Path(errand.complaint).write_text(complaint_json(error), encoding="utf-8")
-        sys.exit(_AT_FAULT)
+        sys.exit(AT_FAULT)
 
 
 def run(errand: FunctionErrand) -> None:

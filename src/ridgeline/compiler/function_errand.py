@@ -1,12 +1,10 @@
-"""What a child process is told of a user's function, and what it tells of one that is at fault: as JSON."""
+"""What a child process is told of a user's function: as JSON."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
-
-from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,14 +51,3 @@ def function_errand_json(errand: FunctionErrand) -> str:
 def read_function_errand(text: str) -> FunctionErrand:
     """The errand that a text tells of."""
     return FunctionErrand(**json.loads(text))
-
-
-def complaint_json(error: InputError) -> str:
-    """An error as text, to be raised where the question was asked."""
-    return json.dumps([error.what, error.where, str(error.value), error.expected, error.fix])
-
-
-def read_complaint(text: str) -> InputError:
-    """The error that a text tells of."""
-    what, where, value, expected, fix = json.loads(text)
-    return InputError(what, where=where, value=value, expected=expected, fix=fix)

@@ -13,7 +13,7 @@ from ridgeline.compiler.dump import dump_options, dumped_program, largest_at_pea
 from ridgeline.compiler.gpu import gpu_topology
 from ridgeline.compiler.installed import check_installed
 from ridgeline.compiler.outcome import Errand, errand_json, read_outcome
-from ridgeline.compiler.process import failed, tpu_environment
+from ridgeline.compiler.process import check_ended, tpu_environment
 from ridgeline.compiler.topology import abstract_topology
 from ridgeline.job.serving import ServingJob
 from ridgeline.job.writing import job_toml
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _OFFLOADED = ("all_gather", "reduce_scatter", "all_reduce")
 _ERRAND, _OUTCOME, _MODULE, _PHASE, _DUMP = "errand.json", "outcome.json", "module.hlo", "phase", "dump"
+_COMPLAINT = "complaint.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +80,7 @@ class OurProgram:
             outcome=str(folder / _OUTCOME),
             hlo=str(folder / _MODULE),
             phase=str(folder / _PHASE),
+            complaint=str(folder / _COMPLAINT),
             serving=self.serving,
         )
         (folder / _ERRAND).write_text(errand_json(errand), encoding="utf-8")
@@ -95,9 +97,13 @@ class OurProgram:
         return file.read_text(encoding="utf-8") if file.exists() else "starting the compiler"
 
     def read(self, folder: Path, ended: Ended) -> Found:
-        """The outcome and the module's text."""
-        if ended.code:
-            raise failed(ended)
+        """The outcome and the module's text.
+
+        Raises:
+            InputError: The job asks for what cannot be lowered.
+            InfeasibleError: The child failed.
+        """
+        check_ended(ended, folder / _COMPLAINT)
         module, dump = folder / _MODULE, folder / _DUMP
         outcome = read_outcome((folder / _OUTCOME).read_text(encoding="utf-8"))
         return Found(

@@ -110,6 +110,17 @@ def read_outcome(text: str) -> Outcome:
         raise ValueError(str(error)) from error
 
 
+def complaint_json(error: InputError) -> str:
+    """An error as text, to be raised where the question was asked."""
+    return json.dumps([error.what, error.where, str(error.value), error.expected, error.fix])
+
+
+def read_complaint(text: str) -> InputError:
+    """The error that a text tells of."""
+    what, where, value, expected, fix = json.loads(text)
+    return InputError(what, where=where, value=value, expected=expected, fix=fix)
+
+
 def out_of_memory(message: str) -> OutOfMemory | None:
     """What the compiler's refusal says; None when memory is not what it is about.
 
@@ -145,6 +156,7 @@ class Errand:
         outcome: Path to write the outcome to.
         hlo: Path to write the compiled module's text to.
         phase: Path to write to what it is doing.
+        complaint: Path to write to what is wrong with the job.
         serving: `prefill` or `decode` of a serving job; None of a training job.
     """
 
@@ -154,6 +166,7 @@ class Errand:
     outcome: str
     hlo: str
     phase: str
+    complaint: str
     serving: Phase | None = None
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import current_thread, main_thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.compiler.compilable import Ended
+from ridgeline.compiler.outcome import read_complaint
 from ridgeline.errors import InfeasibleError
 from ridgeline.units import format_bytes, format_seconds, parse_bytes, parse_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from ridgeline.compiler.compilable import Command
 
@@ -71,7 +75,7 @@ def run_watched(command: Command, folder: Path, limits: Limits, doing: Callable[
     """
     environment = {name: value for name, value in os.environ.items() if name not in _TOLD_BY_THE_USER}
     printed, began_s = folder / "printed", monotonic()
-    with printed.open("w", encoding="utf-8") as stream:
+    with printed.open("w", encoding="utf-8") as stream, _interrupted_by_termination():
         child = subprocess.Popen(  # noqa: S603 - a program of the user's own choosing, never through a shell
             command.arguments,
             stdin=subprocess.DEVNULL,
@@ -90,6 +94,19 @@ def run_watched(command: Command, folder: Path, limits: Limits, doing: Callable[
         elapsed_s=monotonic() - began_s,
         resident_bytes=most_bytes,
     )
+
+
+@contextmanager
+def _interrupted_by_termination() -> Generator[None]:
+    """SIGTERM interrupts as Ctrl-C does, or the child would outlive us; a handler that is set already stays."""
+    if current_thread() is not main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _watch(child: subprocess.Popen[bytes], limits: Limits, doing: Callable[[], str]) -> float:
@@ -113,6 +130,23 @@ def resident_bytes(pid: int) -> float:
     except (OSError, IndexError):
         return 0.0
     return float(pages) * _PAGE_BYTES
+
+
+def check_ended(ended: Ended, complaint: Path) -> None:
+    """Raises what a child complained of, or that it failed.
+
+    Args:
+        ended: The child.
+        complaint: Where it was to write what is wrong with what it was given.
+
+    Raises:
+        InputError: It wrote so.
+        InfeasibleError: It failed.
+    """
+    if complaint.exists():
+        raise read_complaint(complaint.read_text(encoding="utf-8"))
+    if ended.code:
+        raise failed(ended)
 
 
 def failed(ended: Ended) -> InfeasibleError:

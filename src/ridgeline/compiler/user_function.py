@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from ridgeline.compiler.cache import source_digest
 from ridgeline.compiler.child import installed_versions
 from ridgeline.compiler.compilable import Command, Found
-from ridgeline.compiler.function_errand import FunctionErrand, function_errand_json, read_complaint
+from ridgeline.compiler.function_errand import FunctionErrand, function_errand_json
 from ridgeline.compiler.installed import check_installed
 from ridgeline.compiler.our_program import topology_of
 from ridgeline.compiler.outcome import read_outcome
-from ridgeline.compiler.process import Limits, failed, run_watched, tpu_environment
+from ridgeline.compiler.process import Limits, check_ended, run_watched, tpu_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -76,7 +76,7 @@ class UserFunction:
                 return phase
 
             ended = run_watched(self._command(folder, only_lower=True), folder, self.limits, doing)
-            _check(folder, ended)
+            check_ended(ended, folder / _COMPLAINT)
             lowered = (folder / _LOWERED).read_text(encoding="utf-8")
         asked = (lowered, topology, tuple(self.mesh.items()), self.compiler)
         return "\n".join((repr(asked), source_digest(), repr(sorted(installed_versions().items()))))
@@ -97,7 +97,7 @@ class UserFunction:
             InputError: The function is at fault.
             InfeasibleError: The child failed.
         """
-        _check(folder, ended)
+        check_ended(ended, folder / _COMPLAINT)
         module = folder / _MODULE
         outcome = read_outcome((folder / _OUTCOME).read_text(encoding="utf-8"))
         return Found(outcome=outcome, hlo=module if module.exists() else None)
@@ -123,12 +123,3 @@ class UserFunction:
             environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={self.hardware.num_devices}"
         program = (sys.executable, "-m", "ridgeline.compiler.function_child", str(folder / _ERRAND))
         return Command(arguments=program, environment=environment)
-
-
-def _check(folder: Path, ended: Ended) -> None:
-    """Raises what the child complained of, or that it failed."""
-    complaint = folder / _COMPLAINT
-    if complaint.exists():
-        raise read_complaint(complaint.read_text(encoding="utf-8"))
-    if ended.code:
-        raise failed(ended)
