@@ -7,7 +7,9 @@ import pytest
 from ridgeline.model.operations import weights_of
 from ridgeline.model.tree import layer_names, model_tree
 from ridgeline.model.zoo import load_model, model_names
+from ridgeline.program.request import training_program
 from ridgeline.program.scans import LayerScan, declared_weights, layer_scans
+from tests.compiler.jobs import TINY, tiny_job
 
 
 def scans_of(model: str) -> tuple[LayerScan, ...]:
@@ -57,3 +59,18 @@ def test_every_place_of_a_loop_has_weights_of_its_own() -> None:
     assert stacked["local_layer.3/attention/query"] == 10
     assert stacked["local_layer.5/attention/query"] == 2
     assert sum(stacked.values()) == len(tensors) * local.count
+
+
+@pytest.mark.parametrize(("num_layers", "barriers"), [(1, 1), (2, 0)])
+def test_a_loop_of_one_round_keeps_apart_what_is_computed_again(num_layers: int, barriers: int) -> None:
+    pytest.importorskip("jax")
+    from ridgeline.program.mesh import cpu_mesh
+    from ridgeline.program.training import abstract_state, abstract_tokens, training_step
+
+    model = {**TINY, "num_layers": num_layers}
+    program = training_program(tiny_job(model=model, hardware="v5e:1x1", plan__mesh={"fsdp": 1}))
+    mesh = cpu_mesh(program.layout)
+
+    lowered = training_step(program, mesh).lower(abstract_state(program, mesh), abstract_tokens(program, mesh))
+
+    assert lowered.as_text().count("optimization_barrier") == barriers

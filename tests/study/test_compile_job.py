@@ -17,7 +17,7 @@ from ridgeline.hlo.peak import LiveValue
 from ridgeline.report.compiled_job import compiled_job_json, compiled_job_report
 from ridgeline.report.terminal import screen
 from ridgeline.study.compile_job import CompileAnswer, compile_job
-from tests.compiler.jobs import tiny_job
+from tests.compiler.jobs import TINY, tiny_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,6 +141,23 @@ def test_a_program_that_the_compiler_refuses_does_not_fit(
     found = json.loads(capsys.readouterr().out)
     assert (code, found["memory"]["verdict"], found["memory"]["peak_bytes"]) == (1, "does_not_fit", 64e9)
     assert (found["collectives"], found["memory"]["largest"], found["flops"]) == ([], [], None)
+
+
+def test_the_pipeline_that_was_chosen_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = OutOfMemory(needed_bytes=64e9, available_bytes=16e9, where="hbm")
+    outcome = Outcome(compile_s=2.0, lower_s=1.0, process_bytes=1e9, refusal=refusal)
+    monkeypatch.setattr(compilation, "load", lambda _: Entry(outcome=outcome, hlo=None))
+
+    def shown(num_layers: int) -> str:
+        job = tiny_job(
+            model={**TINY, "num_layers": num_layers},
+            plan__mesh={"fsdp": 2, "pp": 2},
+            plan__pipeline={"microbatches": 2, "repeats": num_layers // 2},
+        )
+        return screen(compiled_job_report(compile_job(job, compiler="cpu")))
+
+    assert "2 microbatches\n" in shown(2)
+    assert "2 microbatches, 2 circular repeats\n" in shown(4)
 
 
 def test_a_refusal_for_the_hosts_memory_is_met_with_what_all_devices_of_a_host_need(

@@ -19,12 +19,18 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound="Callable[..., Any]")
 
 
-def checkpointed(one_round: Function, remat: Remat) -> Function:
+def checkpointed(one_round: Function, remat: Remat, *, is_looped: bool = True) -> Function:
     """A round of a loop over layers, whose backward pass computes again what the policy does not keep.
 
     Its input is kept whatever the policy says, for JAX keeps the arguments of a checkpointed function. Where a round is
     a pattern of layers (Gemma 3's six), it is computed again as one, as MaxText does: between its layers only what the
     policy names is kept.
+
+    Args:
+        one_round: The round.
+        remat: The policy.
+        is_looped: Whether there are several rounds. XLA unrolls a loop of one, and would then merge what is computed
+            again with what was computed first, which keeps it all.
     """
     import jax
 
@@ -37,5 +43,5 @@ def checkpointed(one_round: Function, remat: Remat) -> Function:
         offload_src="device",
         offload_dst="pinned_host",
     )
-    # Inside a scan nothing is merged across the round's border: the barrier against it would cost time only.
-    return cast("Function", jax.checkpoint(one_round, policy=policy, prevent_cse=False))
+    # Inside a loop nothing is merged across the round's border: the barrier against it would cost time only.
+    return cast("Function", jax.checkpoint(one_round, policy=policy, prevent_cse=not is_looped))

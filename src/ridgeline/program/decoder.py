@@ -101,7 +101,7 @@ class Decoder:
                 stream = self.layer(position.layer, stream, own[position.name])
             return stream
 
-        body = checkpointed(one_round, self.program.remat)
+        body = checkpointed(one_round, self.program.remat, is_looped=scan.count > 1)
         if self.program.layout.stages:
             return Pipeline(program=self.program, mesh=self.mesh, one_round=body)(stacked, stream)
         return jax.lax.scan(lambda stream, own: (body(stream, own), None), stream, stacked)[0]

@@ -21,7 +21,7 @@ from ridgeline.report.derivations import derivations_json
 from ridgeline.report.jsonable import jsonable
 from ridgeline.report.peak import peak_json, peak_table
 from ridgeline.report.train import VERDICTS, mesh_in_words, remat_in_words
-from ridgeline.units import format_bytes, format_flops, format_things
+from ridgeline.units import format_bytes, format_count, format_flops, format_things
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,6 +104,9 @@ def _rows(answer: CompileAnswer) -> Iterator[tuple[str, Cell]]:
     yield "mesh", Cell(text=mesh_in_words(plan), tone="strong")
     batch = f"{format_things(job.workload.global_batch or 0, 'sequence')} of {job.workload.seq_len:,} tokens"
     yield "batch", Cell(text=f"{batch}, {format_things(plan.gradient_accumulation, 'micro-step')}")
+    if plan.microbatches > 1:
+        passes = f", {format_things(plan.repeats, 'circular repeat')}" if plan.repeats > 1 else ""
+        yield "pipeline", Cell(text=f"{format_count(plan.microbatches)} microbatches{passes}")
     yield "remat", Cell(text=remat_in_words(plan))
     word, tone = VERDICTS[answer.verdict]
     usable = format_bytes(answer.estimate.memory.usable_bytes)
