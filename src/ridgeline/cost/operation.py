@@ -24,12 +24,14 @@ from ridgeline.cost.roofline import (
 )
 from ridgeline.cost.single_operation import expert_matmul_bytes
 from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, overlapped
+from ridgeline.job.precision import takes_experts
 from ridgeline.model.accounting import keys_read
 from ridgeline.model.operations import Attention, Dispatch, Elementwise, ExpertMatmul, Lookup, Matmul, Recurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ridgeline.job.job import Quantization
     from ridgeline.model.operations import Operation
 
 
@@ -97,10 +99,17 @@ def operation_cost(
             return _recurrence(operation, rows=rows, setting=setting, columns=columns)
 
 
-def matmul_dtype(setting: TrainingSetting, *, quantizable: bool) -> str:
+def is_quantized(op: Matmul | ExpertMatmul, recipe: Quantization | None) -> bool:
+    """Whether a recipe takes a product: those of layers, not routers and heads; of experts not every one."""
+    if recipe is None:
+        return False
+    return op.quantizable if isinstance(op, Matmul) else takes_experts(recipe)
+
+
+def matmul_dtype(op: Matmul | ExpertMatmul, setting: TrainingSetting) -> str:
     """The dtype whose rate a matmul has: the recipe's where it applies and the chip has it, else the compute one."""
     recipe = setting.quantization
-    if recipe is None or not quantizable or recipe.kind not in setting.hardware.chip.peak_flops_per_s:
+    if recipe is None or not is_quantized(op, recipe) or recipe.kind not in setting.hardware.chip.peak_flops_per_s:
         return setting.dtypes.compute
     return recipe.kind
 
@@ -149,7 +158,7 @@ def _matmul_demand(op: Matmul, *, rows: Number, setting: TrainingSetting, column
     contracted = prod(op.weight.shape[: op.num_contracted])
     produced = prod(op.weight.shape[op.num_contracted :])
     shards = gathered_shards(op.weight, columns)
-    dtype = matmul_dtype(setting, quantizable=op.quantizable)
+    dtype = matmul_dtype(op, setting)
     activation_bytes = setting.activation_bytes
     arrays_bytes = matmul_bytes(
         B=rows, D=contracted, F=produced, b_a=activation_bytes, b_w=setting.compute_bytes, b_o=activation_bytes
@@ -174,7 +183,7 @@ def _expert_matmul_demand(
 ) -> ProductDemand:
     """Every expert of the device is read; the busiest sets the pace, at the grouped kernel's efficiency."""
     experts, contracted, produced = op.weight.shape[0], op.weight.shape[1], prod(op.weight.shape[2:])
-    efficiency, dtype = setting.efficiency, matmul_dtype(setting, quantizable=True)
+    efficiency, dtype = setting.efficiency, matmul_dtype(op, setting)
     routed, local_experts = rows * op.top_k, experts / columns.degrees["ep"]
     activation_bytes = setting.activation_bytes
     arrays_bytes = expert_matmul_bytes(
@@ -239,7 +248,7 @@ def _scale(op: Matmul | ExpertMatmul, phase: Phase, elements: Number, setting: T
     they are still sharded, which takes next to nothing.
     """
     recipe = setting.quantization
-    if recipe is not None and recipe.scaling == "dynamic" and (isinstance(op, ExpertMatmul) or op.quantizable):
+    if recipe is not None and recipe.scaling == "dynamic" and is_quantized(op, recipe):
         traffic_bytes, vector = elements * setting.activation_bytes, setting.efficiency.vector
         yield traffic_part(f"{op.path}/scale", phase, traffic_bytes, setting=setting, efficiency=vector)
 

@@ -74,6 +74,19 @@ def parse_quantization(recipe: Mapping[str, str], *, where: str) -> Quantization
     return replace(usual, **{field: value for field, value in recipe.items() if field != "kind"})
 
 
+def takes_experts(recipe: Quantization) -> bool:
+    """Whether a recipe takes the grouped matmuls of experts: `fp8_full` does, recipes of one format do not.
+
+    Source: MaxText 0.2.5, layers/quantizations.py, `get_quantization_rule`: those are for `dot_general` alone.
+
+    >>> [takes_experts(parse_quantization({"kind": kind}, where="")) for kind in ("fp8", "int8")]
+    [True, False]
+    """
+    full = _RECIPES["fp8"]
+    formats = (recipe.weights, recipe.activations, recipe.gradients)
+    return formats == (full.weights, full.activations, full.gradients)
+
+
 def _unknown(what: str, value: str, shown: Iterable[str], known: Iterable[str], *, where: str) -> InputError:
     expected = ", ".join(shown)
     fix = nearest(value, known) or f"use one of {expected}"

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.context import causal_imbalance
+from ridgeline.job.precision import takes_experts
+from ridgeline.model.accounting import operations
+from ridgeline.model.operations import ExpertMatmul
 from ridgeline.units import format_fraction, format_rate_bytes_per_s
 
 if TYPE_CHECKING:
@@ -76,4 +79,7 @@ def _quantization(job: Job, setting: TrainingSetting) -> Iterator[str]:
         return
     if recipe.kind not in chip.peak_flops_per_s:
         yield f"{chip.name} has no faster {recipe.kind} matmul: {recipe.kind} runs at the {setting.dtypes.compute} rate"
+    has_experts = any(isinstance(operation, ExpertMatmul) for _, operation, _ in operations(setting.tree))
+    if has_experts and not takes_experts(recipe):
+        yield f"a recipe of {recipe.weights} alone leaves the experts' matmuls in {setting.dtypes.compute}"
     yield f"{recipe.kind} speeds up the layers' matmuls only; bytes of gathers and saved activations stay in bf16"

@@ -11,6 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.causes import ATTENTION, COMMUNICATION, RECOMPUTE, time_by_cause
+from ridgeline.cost.operation import is_quantized
 from ridgeline.cost.step_collectives import part_of, step_collectives
 from ridgeline.cost.training import training_step
 from ridgeline.errors import InfeasibleError
@@ -166,7 +167,7 @@ def precisions(job: Job, *, global_batch: int, progress: Progress | None = None)
     return PrecisionAnswer(
         best=best,
         global_batch=global_batch,
-        gathered_bytes=_gathered_bytes(setting, columns, eligible_ratio=1.0),
+        gathered_bytes=_gathered_bytes(setting, columns, None),
         recipes=tuple(found),
         reason=_reason(best, found),
     )
@@ -195,7 +196,7 @@ def _recipe_answer(
         speedup=_speedup(best, again),
         narrow=narrow,
         narrow_speedup=_speedup(best, narrow),
-        gathered_bytes=_gathered_bytes(setting, columns, eligible_ratio=1.0 / setting.compute_bytes),
+        gathered_bytes=_gathered_bytes(setting, columns, recipe),
     )
 
 
@@ -218,7 +219,7 @@ def same_plan(setting: TrainingSetting, columns: PlanColumns, recipe: Quantizati
         columns: The plan (scalar columns).
         recipe: The recipe.
     """
-    names = frozenset(f"{path}{gradient}" for path, _ in _eligible(setting.tree) for gradient in _GRADIENTS)
+    names = frozenset(f"{path}{gradient}" for path, _ in _eligible(setting.tree, recipe) for gradient in _GRADIENTS)
     before = training_step(replace(setting, quantization=None), columns)
     after = training_step(replace(setting, quantization=recipe), columns)
     eligible_s, eligible_flops = _matmuls(before, names)
@@ -235,10 +236,10 @@ def same_plan(setting: TrainingSetting, columns: PlanColumns, recipe: Quantizati
     )
 
 
-def _eligible(tree: ModelTree) -> Iterator[tuple[str, Matmul | ExpertMatmul]]:
-    """Products that recipes take, with their paths: those of layers, other than routers and the like."""
+def _eligible(tree: ModelTree, recipe: Quantization) -> Iterator[tuple[str, Matmul | ExpertMatmul]]:
+    """Products that a recipe takes, with their paths."""
     for path, operation, _ in operations(tree):
-        if isinstance(operation, ExpertMatmul) or (isinstance(operation, Matmul) and operation.quantizable):
+        if isinstance(operation, Matmul | ExpertMatmul) and is_quantized(operation, recipe):
             yield path, operation
 
 
@@ -256,11 +257,11 @@ def _flops(leaf: Part) -> float:
     return sum(float(work) for resource, work in leaf.work.amounts.items() if resource.startswith("flops."))
 
 
-def _gathered_bytes(setting: TrainingSetting, columns: PlanColumns, *, eligible_ratio: float) -> float:
-    """Weights that a device gathers in a step, those of eligible matmuls at a part of their size."""
-    eligible = {operation.weight.name for _, operation in _eligible(setting.tree)}
+def _gathered_bytes(setting: TrainingSetting, columns: PlanColumns, recipe: Quantization | None) -> float:
+    """Weights that a device gathers in a step, those of eligible matmuls in the recipe's format."""
+    eligible = set[str]() if recipe is None else {op.weight.name for _, op in _eligible(setting.tree, recipe)}
     return sum(
-        each.total_bytes * (eligible_ratio if each.part in eligible else 1.0)
+        each.total_bytes / (setting.compute_bytes if each.part in eligible else 1.0)
         for each in step_collectives(setting, columns)
         if each.kind == "all_gather" and each.group in _WEIGHTS
     )
