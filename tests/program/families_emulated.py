@@ -3,14 +3,15 @@
     python tests/program/families_emulated.py < questions.json
 
 Questions are those of `emulated.py`: `{"references": [...], "measured": [...]}`. Of the first the answer is the largest
-distance of the program's logits from those of `reference.py`, over the largest logit, with random numbers in every
-weight; of the second that of `emulated.py`.
+distance of the program's logits from those of `reference.py`, over the largest logit, and that of the loss, with random
+numbers in every weight; of the second that of `emulated.py`.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from itertools import chain, cycle, islice
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from ridgeline.model.operations import weights_of
 from ridgeline.model.table import changed
 from ridgeline.program.decoder import Decoder
 from ridgeline.program.mesh import cpu_mesh
+from ridgeline.program.training import loss_and_gradients
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,19 +32,27 @@ if TYPE_CHECKING:
     from ridgeline.program.request import TrainingProgram
 
 
-def reference_error(question: dict[str, Any]) -> float:
-    """The program's logits against those of the reference."""
+def reference_errors(question: dict[str, Any]) -> dict[str, float]:
+    """The program's logits and loss against those of the reference."""
     program, random = emulated.program_of(question), np.random.default_rng(2)
     weights = {
         name: np.asarray(array) + 0.2 * random.standard_normal(array.shape).astype(np.float32)
         for name, array in emulated.first_state(question)["weights"].items()
     }
-    tokens = random.integers(0, question["model"]["vocab_size"], (program.global_batch, program.seq_len))
+    sequence = random.integers(0, question["model"]["vocab_size"], program.seq_len + 1)
+    batch = np.tile(sequence, (program.global_batch, 1))
     decoder = Decoder(program=program, mesh=cpu_mesh(program.layout))
-    ours = np.asarray(jax.jit(decoder.logits)(weights, tokens))[0]
+    ours = np.asarray(jax.jit(decoder.logits)(weights, batch[:, :-1]))[0]
+    loss, _ = jax.jit(partial(loss_and_gradients, program, decoder.mesh))(weights, batch)
     wide = {name: array.astype(np.float64) for name, array in weights.items()}
-    theirs = reference.logits(question["model"], list(layers(question["model"], program, wide)), wide, list(tokens[0]))
-    return float(np.abs(ours - theirs).max() / np.abs(theirs).max())
+    theirs = reference.logits(
+        question["model"], list(layers(question["model"], program, wide)), wide, list(sequence[:-1])
+    )
+    expected = reference.loss(theirs, list(sequence[1:]))
+    return {
+        "logits": float(np.abs(ours - theirs).max() / np.abs(theirs).max()),
+        "loss": abs(float(loss) / expected - 1.0),
+    }
 
 
 def layers(
@@ -61,7 +71,7 @@ def layers(
 def main() -> None:
     """Answers every question of both kinds."""
     asked = json.load(sys.stdin)
-    errors = [reference_error(question) for question in asked["references"]]
+    errors = [reference_errors(question) for question in asked["references"]]
     json.dump({"references": errors, "measured": emulated.answers(asked["measured"])}, sys.stdout)
 
 

@@ -47,6 +47,16 @@ def logits(model: Table, layers: list[tuple[str, Table, Weights]], outside: Weig
     return np.stack([row @ matrix + outside.get("head/logits/bias", 0.0) for row in stream])
 
 
+def loss(found: Array, targets: list[int]) -> float:
+    """Mean over the sequence of −log of the probability of the token that follows.
+
+    Args:
+        found: Logits [S, V].
+        targets: The token behind each, [S].
+    """
+    return -float(np.mean([np.log(softmax(row)[target]) for row, target in zip(found, targets, strict=True)]))
+
+
 def layer(table: Table, weights: Weights, stream: list[Array], name: str) -> list[Array]:
     """One layer: attention, then the MLP, or both side by side."""
     if table.get("parallel"):

@@ -72,8 +72,11 @@ def answers() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("family", PLAIN | FAMILIES)
-def test_logits_are_those_of_a_reference_written_token_by_token(answers: dict[str, Any], family: str) -> None:
-    assert answers["references"][family] < TOLERANCE
+def test_logits_and_loss_are_those_of_a_reference_written_token_by_token(answers: dict[str, Any], family: str) -> None:
+    errors = answers["references"][family]
+
+    assert errors["logits"] < TOLERANCE
+    assert errors["loss"] < TOLERANCE
 
 
 @pytest.mark.parametrize("family", FAMILIES)
