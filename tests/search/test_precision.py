@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -154,6 +155,18 @@ def test_published_gains_of_fp8_are_predicted_within_a_fifth_and_their_mean_with
     assert len(pairs) >= 6
     assert max(map(abs, errors)) < 0.2
     assert abs(sum(errors) / len(errors)) < 0.1
+
+
+def test_the_page_states_these_pairs_and_these_cycles() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "precision.md").read_text(encoding="utf-8")
+    rows = {cells[0]: cells[1:] for line in page.splitlines() if (cells := [c.strip() for c in line.split("|")[1:-1]])}
+
+    for name, measured, predicted in published_pairs():
+        assert rows[name][:2] == [f"{measured:.2f}", f"{predicted:.2f}"]
+        assert rows[name][2] == f"{predicted / measured - 1:+.1%}"
+    for chip, compiled in COMPILED.items():
+        beside = (f"{compiled.cycles[kind]:,} ({compiled.speedup(kind):.2f}×)" for kind in ("int8", "fp8"))
+        assert rows[chip] == [f"{compiled.cycles['bf16']:,}", *beside]
 
 
 def test_dense_short_sequences_gain_most_then_experts_then_long_sequences_as_published() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline.report.blocks import Cell, Table
 from ridgeline.report.jsonable import Json, jsonable
-from ridgeline.report.train import mesh_in_words
+from ridgeline.report.train import VERDICTS, mesh_in_words
 from ridgeline.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _row(each: LeverAnswer) -> tuple[Cell, ...]:
         Cell(text=f"{largest.sequences_per_device_ratio:g}"),
         Cell(text=format_count(best.tokens_per_s_per_chip)),
         Cell(text=format_seconds(best.step.expected_s)),
-        Cell(text=format_bytes(best.memory.total_bytes)),
+        Cell(text=format_bytes(best.memory.total_bytes), tone=VERDICTS[best.memory.verdict][1]),
         Cell(text=mesh_in_words(best.plan)),
         Cell(text=format_count(sensible.global_batch)),
         Cell(text=format_count(sensible.best.tokens_per_s_per_chip)),

@@ -58,7 +58,7 @@ def communication_pieces(found: FlaggedCommunication) -> Iterator[Piece]:
             title="Flags that follow",
             columns=("flag", "because", "known trouble"),
             rows=tuple(_flag_row(each) for each in found.flags),
-            note="dim: the compiler's default already; --json names the source of each",
+            note="--json names the source of each",
         )
 
 
@@ -85,10 +85,9 @@ def communication_json(found: FlaggedCommunication) -> dict[str, Json]:
 
 
 def _use_row(use: CollectiveUse) -> tuple[Cell, ...]:
-    wires = f" on {' '.join(use.physical)}" if use.physical else ""
     return (
         Cell(text=use.kind.replace("_", "-")),
-        Cell(text=f"{' '.join(use.axes)}{wires}"),
+        Cell(text=" ".join(use.axes)),
         Cell(text=use.phase),
         Cell(text=format_count(round(use.count))),
         Cell(text=format_decimal_bytes(use.array_bytes)),
@@ -118,8 +117,9 @@ def _accumulation_row(each: AccumulationCost) -> tuple[Cell, ...]:
 
 
 def _flag_row(each: FlagAdvice) -> tuple[Cell, ...]:
+    is_default = each.is_default
     return (
-        Cell(text=each.flag.written, tone="dim" if each.is_default else "plain"),
-        Cell(text=each.flag.reason),
+        Cell(text=each.flag.written, tone="dim" if is_default else "plain"),
+        Cell(text=f"{each.flag.reason}{' (the default)' if is_default else ''}"),
         Cell(text=each.trouble, tone="warn"),
     )

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _ABSENT = Cell(text="–", tone="dim")
 _SAME = 0.005
+_NOTHING_S = 1e-6
+"""What rounding leaves of a difference of two steps."""
 
 
 def precision_pieces(answer: PrecisionAnswer, *, chip: str) -> Iterator[Piece]:
@@ -91,7 +93,7 @@ def _replanned(answer: PrecisionAnswer) -> Table:
         kind = recipe.recipe.kind
         rows.append(_plan_row(f"{kind} matmuls", recipe.best, recipe.speedup, answer.gathered_bytes))
         if recipe.is_native:
-            name = f"{kind}, activations and gathers too"
+            name = f"{kind} throughout"
             rows.append(_plan_row(name, recipe.narrow, recipe.narrow_speedup, recipe.gathered_bytes))
     return Table(
         title="Planned anew",
@@ -158,7 +160,7 @@ def _evidence(answer: PrecisionAnswer, chip: str) -> Iterator[Piece]:
 
 
 def _time(spent_s: float) -> Cell:
-    return Cell(text=format_seconds(spent_s)) if spent_s > 0 else _ABSENT
+    return Cell(text=format_seconds(spent_s)) if spent_s > _NOTHING_S else _ABSENT
 
 
 def _times(speedup: float) -> str:
