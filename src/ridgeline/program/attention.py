@@ -10,7 +10,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from ridgeline.errors import InputError
-from ridgeline.program.splash import HEAD_LANES, LANES, splash_attention
+from ridgeline.program.splash import HEAD_LANES, LANES, num_queries, splash_attention
 
 if TYPE_CHECKING:
     from jax import Array
@@ -111,12 +111,11 @@ def chosen_kernel(program: ForwardProgram, operation: Attention, *, is_tpu: bool
         InputError: A kernel is asked for that cannot run here.
     """
     asked = program.attention.kernel
-    widths = operation.qk_head_dim, operation.v_head_dim
+    queries, widths = num_queries(program), (operation.qk_head_dim, operation.v_head_dim)
     obstacles = [
         *([] if is_tpu else ["it runs on TPUs alone"]),
-        *([f"{program.seq_len} is no multiple of {LANES}"] if program.seq_len % LANES else []),
+        *([f"{queries} is no multiple of {LANES}"] if queries % LANES else []),
         *(f"{width} is no multiple of {HEAD_LANES}" for width in widths if width % HEAD_LANES),
-        *(["the cp axis splits its queries"] if program.layout.sequence else []),
     ]
     if asked in {None, "autoselected"}:
         return "dot_product" if obstacles else "splash"

@@ -1,18 +1,23 @@
 """The splash attention kernel of JAX on TPUs: its masks, its tiles and the FLOPs that it computes.
 
-It computes tiles of queries and keys, and skips those in which no query sees a key.
+It computes tiles of queries and keys, and skips those in which no query sees a key. Where the cp axis splits the
+sequence, a device has its own queries, and gathers the keys and values of all; it has the rows of the mask that its
+queries see by.
+
 Shapes: B batch, S sequence, N query heads, K key-value heads, H head width of queries and keys, H_v of values.
 """
 
 from __future__ import annotations
 
-from math import gcd, prod, sqrt
+from functools import partial
+from math import gcd, sqrt
 from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from jax import Array
+    from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_kernel import SplashAttentionKernel
     from jax.experimental.pallas.ops.tpu.splash_attention.splash_attention_mask import Mask
     from jax.sharding import Mesh
 
@@ -36,7 +41,7 @@ def splash_attention(
     operation: Attention,
     mesh: Mesh,
 ) -> Array:
-    """The kernel on each device's own sequences and heads: [B, S, N, H_v].
+    """The kernel on each device's own sequences, heads and queries: [B, S, N, H_v].
 
     Args:
         heads: Queries [B, S, N, H], keys [B, S, K, H] and values [B, S, K, H_v].
@@ -46,36 +51,43 @@ def splash_attention(
         mesh: The devices.
     """
     import jax
-    from jax.sharding import PartitionSpec
+    from jax.sharding import NamedSharding, PartitionSpec
 
     layout = program.layout
-    query_spec = PartitionSpec(layout.batch, layout.tensor, None, None)
-    key_spec = PartitionSpec(layout.batch, layout.kv_heads(operation.num_kv_heads), None, None)
-    kernel = _kernel(
-        program, operation, num_heads=operation.num_heads // prod(mesh.shape[axis] for axis in layout.tensor)
-    )
+    query_spec = PartitionSpec(layout.batch, layout.tensor, layout.sequence, None)
+    key_spec = PartitionSpec(layout.batch, layout.kv_heads(operation.num_kv_heads), layout.sequence, None)
+    kernel = _kernel(program, operation)
 
-    def of_device(query: Array, key: Array, value: Array, sinks: Array | None) -> Array:
-        return jax.vmap(lambda query, key, value: kernel(query, key, value, sinks=sinks))(query, key, value)
+    def of_device(kernel: SplashAttentionKernel, query: Array, key: Array, value: Array, sinks: Array | None) -> Array:
+        if layout.sequence:
+            key, value = (jax.lax.all_gather(own, layout.sequence, axis=2, tiled=True) for own in (key, value))
+        # It returns no residuals here.
+        one_sequence = cast("Callable[..., Array]", partial(kernel, sinks=sinks))
+        return jax.vmap(one_sequence)(query, key, value)
 
-    own = jax.shard_map(
+    of_devices = jax.shard_map(
         of_device,
         mesh=mesh,
-        in_specs=(query_spec, key_spec, key_spec, PartitionSpec(layout.tensor)),
+        in_specs=(
+            kernel.manual_sharding_spec(NamedSharding(mesh, PartitionSpec(None, layout.sequence))),
+            *(query_spec, key_spec, key_spec, PartitionSpec(layout.tensor)),
+        ),
         out_specs=query_spec,
         check_vma=False,
     )
     query, key, value = (array.swapaxes(1, 2) for array in heads)
-    return own(query / sqrt(operation.qk_head_dim), key, value, sinks).swapaxes(1, 2)
+    return of_devices(kernel, query / sqrt(operation.qk_head_dim), key, value, sinks).swapaxes(1, 2)
 
 
-def _kernel(program: ForwardProgram, operation: Attention, *, num_heads: int) -> Callable[..., Array]:
-    """The kernel for one sequence and a device's heads."""
+def _kernel(program: ForwardProgram, operation: Attention) -> SplashAttentionKernel:
+    """The kernel for one sequence and a device's heads; its mask has the rows of all devices along cp."""
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel, splash_attention_mask
 
     q_tile, kv_tile = splash_tiles(program)
-    mask = splash_attention_mask.MultiHeadMask([_mask(operation.span, program.seq_len) for _ in range(num_heads)])
-    made = splash_attention_kernel.make_splash_mha(
+    layout = program.layout
+    num_heads = operation.num_heads // layout.ways(layout.tensor)
+    mask = splash_attention_mask.MultiHeadMask([_mask(operation.span, program.seq_len)] * num_heads)
+    return splash_attention_kernel.make_splash_mha(
         mask,
         block_sizes=splash_attention_kernel.BlockSizes(
             block_q=q_tile,
@@ -87,33 +99,80 @@ def _kernel(program: ForwardProgram, operation: Attention, *, num_heads: int) ->
             use_fused_bwd_kernel=True,
         ),
         head_shards=1,
-        q_seq_shards=1,
+        q_seq_shards=layout.ways(layout.sequence),
         residual_checkpoint_name=operation.output.name,
     )
-    return cast("Callable[..., Array]", made)  # it returns no residuals here
 
 
 def _mask(span: Span, seq_len: int) -> Mask:
+    """Of one head. JAX looks at every tile, and only at its any and all: most are answered as one element.
+
+    A sequence of 131,072 tokens has 17 billion elements, which would take minutes.
+    """
+    import numpy as np
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
     square = seq_len, seq_len
     match span.kind:
         case "causal":
-            return masks.CausalMask(square)
+            whole = masks.CausalMask(square)
         case "sliding":
-            return masks.LocalMask(square, window_size=(span.window - 1, 0), offset=0)
+            whole = masks.LocalMask(square, window_size=(span.window - 1, 0), offset=0)
         case "chunked":
-            return masks.ChunkedCausalMask(square, chunk_size=span.window)
+            whole = masks.ChunkedCausalMask(square, chunk_size=span.window)
         case "full":
             return masks.FullMask(square)
 
+    class SpanMask(masks.Mask):
+        q_sequence, mask_function = whole.q_sequence, staticmethod(whole.mask_function)
+
+        @property
+        def shape(self) -> tuple[int, ...]:
+            return square
+
+        def __getitem__(self, tile: tuple[slice, slice]) -> np.ndarray:
+            queries, keys = tile
+            by_any, by_all = (seen(span, queries, seq_len) for seen in (_seen_by_any, _seen_by_all))
+            if keys.start >= by_any.stop or keys.stop <= by_any.start:
+                return np.full((1, 1), False)
+            if keys.start >= by_all.start and keys.stop <= by_all.stop:
+                return np.full((1, 1), True)
+            return whole[tile]
+
+    return SpanMask()
+
+
+def _seen_by_any(span: Span, queries: slice, seq_len: int) -> range:
+    """Keys that at least one of several consecutive queries sees."""
+    match span.kind:
+        case "causal":
+            return range(queries.stop)
+        case "sliding":
+            return range(max(queries.start - span.window + 1, 0), queries.stop)
+        case "chunked":
+            return range(queries.start // span.window * span.window, queries.stop)
+        case "full":
+            return range(seq_len)
+
+
+def _seen_by_all(span: Span, queries: slice, seq_len: int) -> range:
+    """Keys that each of several consecutive queries sees: the last sees the fewest early ones, the first late ones."""
+    last = slice(queries.stop - 1, queries.stop)
+    earliest = _seen_by_any(span, last, seq_len).start
+    return range(earliest, seq_len if span.kind == "full" else queries.start + 1)
+
 
 def splash_tiles(program: ForwardProgram) -> tuple[int, int]:
-    """Queries and keys of one tile."""
-    q_tile, kv_tile = (
-        tile or gcd(program.seq_len, _TILE) for tile in (program.attention.block_q, program.attention.block_kv)
-    )
+    """Queries and keys of one tile, no more than a device has of them."""
+    tiles = program.attention.block_q, program.attention.block_kv
+    own = num_queries(program), program.seq_len
+    q_tile, kv_tile = (min(tile, there) if tile else gcd(there, _TILE) for tile, there in zip(tiles, own, strict=True))
     return q_tile, kv_tile
+
+
+def num_queries(program: ForwardProgram) -> int:
+    """Queries of a sequence on one device."""
+    return program.seq_len // program.layout.ways(program.layout.sequence)
 
 
 def visited_elements(span: Span, *, seq_len: int, q_tile: int, kv_tile: int) -> int:
@@ -127,16 +186,7 @@ def visited_elements(span: Span, *, seq_len: int, q_tile: int, kv_tile: int) -> 
     """
     visited = 0
     for first in range(0, seq_len, q_tile):
-        end = min(first + q_tile, seq_len)
-        match span.kind:
-            case "causal":
-                seen = range(end)
-            case "sliding":
-                seen = range(max(first - span.window + 1, 0), end)
-            case "chunked":
-                seen = range(first // span.window * span.window, end)
-            case "full":
-                seen = range(seq_len)
+        seen = _seen_by_any(span, slice(first, min(first + q_tile, seq_len)), seq_len)
         visited += -(-seen.stop // kv_tile) - seen.start // kv_tile
     return visited * q_tile * kv_tile
 
@@ -146,13 +196,17 @@ def splash_flops(program: ForwardProgram, operation: Attention) -> Mapping[str, 
 
     Forward has the products q·kᵀ, as wide as keys, and p·v, as wide as values. The fused backward kernel has q·kᵀ
     again and the gradients of q and k, as wide as keys, and those of p and v, as wide as values.
+
+    Where the cp axis splits the queries it is the mean over devices, as in the equation: of a causal sequence in its
+    own order the last of N devices computes up to 2 − 1/N times as much.
     """
     q_tile, kv_tile = splash_tiles(program)
     layout = program.layout
     passes = program.micro_steps * program.pipeline.num_microbatches
     sequences = program.global_batch / passes / layout.ways(layout.batch)
     heads = operation.num_heads / layout.ways(layout.tensor)
-    pairs = visited_elements(operation.span, seq_len=program.seq_len, q_tile=q_tile, kv_tile=kv_tile)
+    visited = visited_elements(operation.span, seq_len=program.seq_len, q_tile=q_tile, kv_tile=kv_tile)
+    pairs = visited / layout.ways(layout.sequence)
     keys, values = (2 * sequences * heads * pairs * width for width in (operation.qk_head_dim, operation.v_head_dim))
     return {
         "splash_mha_fwd_no_residuals": keys + values,

@@ -151,8 +151,9 @@ def _block_keys(job: Job, summary: HloSummary | None) -> float | None:
     """Keys of a tile of the attention kernel; None where the compiled text calls none."""
     if summary is not None and not any(name.startswith("splash") for name in summary.kernels):
         return None
-    tiles = (job.plan.attention.block_q or _TILE, job.plan.attention.block_kv or _TILE)
-    return float(min(max(tiles), job.workload.seq_len))
+    kernel, seq_len = job.plan.attention, job.workload.seq_len
+    own_queries = seq_len // job.plan.mesh.get("cp", 1)
+    return float(max(min(kernel.block_q or _TILE, own_queries), min(kernel.block_kv or _TILE, seq_len)))
 
 
 def _parts(summary: HloSummary | None, predicted: Sequence[ExecutedFlops]) -> Iterator[PartRow]:
