@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ridgeline.cli.app import main
 from tests.messages import refusal
 
+TEXT = Path(__file__).parents[1] / "hlo" / "data" / "h100_8_mlp.hlo"
 MODEL = ("llama3.1-8b", "--seq-len=256", "--global-batch=4")
 
 
@@ -52,6 +55,19 @@ def test_bad_input_is_met_with_one_clear_message(
 
     assert main(["compile", *arguments]) == 2
     assert capsys.readouterr() == ("", f"error: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--on=v5e:2x2", "--hlo has no --on"),
+        ("--time-limit=3s", "--hlo has no --time-limit"),
+        ("--mesh=fsdp=3", "mesh does not fill the devices"),
+    ],
+)
+def test_a_text_is_asked_no_question_of_a_job(capsys: pytest.CaptureFixture[str], flag: str, message: str) -> None:
+    assert main(["compile", f"--hlo={TEXT}", flag]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {message}\n")
 
 
 @pytest.mark.parametrize("flag", ["--program=theirs", "--compiler=gcc", "--time-limit=soon", "--memory-limit=lots"])

@@ -117,7 +117,9 @@ def test_the_screen_says_why() -> None:
     ("words", "what"),
     [
         (["--lint-flags=--xla_a"], "flags are judged for a chip"),
-        (["--lint-flags=--xla_a", "--on=h100"], "the TPU compiler knows TPUs alone"),
+        (["--lint-flags=--xla_a", "--on=h100"], "flags are judged by the compiler for TPUs"),
+        (["--lint-flags=--xla_a", "--on=h100:8"], "flags are judged by the compiler for TPUs"),
+        (["--lint-flags=--xla_a", "--on=v5p", "--layers=2"], "--lint-flags has no --layers"),
         (["--lint-flags=", "--on=v5p"], "no flags"),
         (["llama3.1-8b", "--lint-flags=--xla_a", "--on=v5p"], "either a job, an HLO text or flags"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -164,6 +164,7 @@ def test_a_function_that_no_child_can_find_is_refused() -> None:
         (["--args=f32[8]"], "--on is missing", "--on"),
         (["--on=v5e:2x2"], "--args is missing", "--args"),
         (["--on=v5e:2x2", "--args=f32[8]", "--seq-len=8"], "a function has no --seq-len", "--seq-len"),
+        (["--on=v5e:2x2", "--args=f32[8]", "--program=ours"], "a function has no --program", "--program"),
         (["--on=v5e:2x2", "--args=f32[8]", "--mesh=x=3"], "mesh does not fill the devices", "--mesh"),
         (
             ["--on=2*v5e:2x2", "--args=f32[8]", "--mesh=x=1,y=8"],
@@ -180,3 +181,14 @@ def test_bad_input_is_met_with_one_clear_message(
     said = capsys.readouterr().err
     assert said.startswith(f"error: {what}")
     assert f"\n  where:    {where}\n" in said
+
+
+@pytest.mark.parametrize("reference", [":product", f"{MODULE}:", "product"])
+def test_half_a_place_is_no_place_of_a_function(reference: str) -> None:
+    with pytest.raises(InputError, match="not the place of a function"):
+        ridgeline.compile_function(reference, "f32[8]", hardware="v5e:2x2", compiler="cpu")
+
+
+def test_a_compiler_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(InputError, match="no such compiler"):
+        ridgeline.compile_function(f"{MODULE}:product", "f32[8]", hardware="v5e:2x2", compiler=cast("Any", "gcc"))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ridgeline.cli.compile_function import compile_function, names_a_function, refuse_flags_of_jobs
+from ridgeline.cli.compile_function import compile_function, names_a_function
 from ridgeline.cli.compile_serving import compile_serving
 from ridgeline.cli.lint_flags import lint
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from ridgeline.compiler.installed import CompilerName
     from ridgeline.compiler.process import Limits
     from ridgeline.job.origin import Arguments, Setting
@@ -90,12 +93,6 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
     """
     if [job, hlo, lint_flags].count(None) != 2:
         raise _one_question(job)
-    if lint_flags is not None:
-        lint(lint_flags, on=on, limits=_limits(time_limit, memory_limit), json=json)
-        return
-    if hlo is not None:
-        _read(hlo, mesh, json=json)
-        return
     flags: Arguments = {
         "on": on,
         "global_batch": global_batch,
@@ -114,9 +111,19 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
         "prefill_batch": prefill_batch,
         "kv_cache_dtype": kv_cache_dtype,
     }
+    said = {**flags, "layers": layers, "program": program, "maxtext_python": maxtext_python, "args": args}
+    said |= {"compiler": compiler, "time_limit": time_limit, "memory_limit": memory_limit}
+    if lint_flags is not None:
+        _refuse_all_but(("on", "time_limit", "memory_limit"), said, question="--lint-flags")
+        lint(lint_flags, on=on, limits=_limits(time_limit, memory_limit), json=json)
+        return
+    if hlo is not None:
+        _refuse_all_but(("mesh",), said, question="--hlo")
+        _read(hlo, mesh, json=json)
+        return
     if args is not None or names_a_function(str(job)):
-        only_jobs = {**flags, "layers": layers, "program": program, "maxtext_python": maxtext_python}
-        refuse_flags_of_jobs({_flag(name): only_jobs[name] for name in only_jobs if name not in {"on", "mesh"}})
+        taken = ("on", "args", "mesh", "compiler", "time_limit", "memory_limit")
+        _refuse_all_but(taken, said, question="a function")
         limits = _limits(time_limit, memory_limit)
         compile_function(str(job), args, on=on, mesh=mesh, compiler=compiler, limits=limits, json=json)
         return
@@ -132,6 +139,23 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
+
+
+def _refuse_all_but(taken: Sequence[str], said: Mapping[str, object], *, question: str) -> None:
+    """Refuses what says nothing to a question.
+
+    Raises:
+        InputError: Something else than what the question takes was said.
+    """
+    for name, value in said.items():
+        if value is not None and name not in taken:
+            raise InputError(
+                f"{question} has no {_flag(name)}",
+                where=_flag(name),
+                value=value,
+                expected=", ".join(map(_flag, taken)),
+                fix=f"leave {_flag(name)} out",
+            )
 
 
 def _question(reference: str, flags: Arguments, layers: str | None) -> AnyJob:
@@ -217,20 +241,35 @@ def _read(hlo: str, mesh: str | None, *, json: bool) -> None:
     from ridgeline.hlo.text import read_hlo
     from ridgeline.report.compile import compile_json, compile_report
 
-    summary = summarise(read_hlo(hlo, where="--hlo"), mesh=None if mesh is None else _degrees(mesh))
+    module = read_hlo(hlo, where="--hlo")
+    degrees = None if mesh is None else _degrees(mesh, module.num_devices)
+    summary = summarise(module, mesh=degrees)
     if json:
         print_json(compile_json(summary))
     else:
         print_report(compile_report(summary))
 
 
-def _degrees(mesh: str) -> dict[str, int]:
-    """Devices along each axis, under whatever names the program gave them."""
+def _degrees(mesh: str, num_devices: int) -> dict[str, int]:
+    """Devices along each axis, under whatever names the program gave them.
+
+    Raises:
+        InputError: They are not the devices of the program.
+    """
     from ridgeline.job.mesh import parse_pairs
     from ridgeline.units import parse_whole
 
     pairs = parse_pairs(mesh, where="--mesh", example="fsdp=32,tp=4")
-    return {axis: parse_whole(degree, where=f"--mesh: {axis}", unit="devices") for axis, degree in pairs.items()}
+    degrees = {axis: parse_whole(degree, where=f"--mesh: {axis}", unit="devices") for axis, degree in pairs.items()}
+    if prod(degrees.values()) != num_devices:
+        raise InputError(
+            "mesh does not fill the devices",
+            where="--mesh",
+            value=f"{mesh}, product {prod(degrees.values())}",
+            expected=f"{num_devices}: the text is of {num_devices} devices",
+            fix=f"choose degrees whose product is {num_devices}",
+        )
+    return degrees
 
 
 def _one_question(job: str | None) -> InputError:

@@ -10,8 +10,6 @@ import typer
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ridgeline.compiler.installed import CompilerName
     from ridgeline.compiler.process import Limits
 
@@ -61,26 +59,6 @@ def compile_function(
         print_report(compiled_function_report(answer))
     if answer.verdict == "does_not_fit":
         raise typer.Exit(1)
-
-
-def refuse_flags_of_jobs(flags: Mapping[str, object]) -> None:
-    """Refuses what only a job can be told.
-
-    Args:
-        flags: By name, None for what was not said.
-
-    Raises:
-        InputError: Something was said.
-    """
-    for name, value in flags.items():
-        if value is not None:
-            raise InputError(
-                f"a function has no {name}",
-                where=name,
-                value=value,
-                expected="--on, --args, --mesh, --compiler, and limits",
-                fix=f"leave {name} out: the function itself says what it does",
-            )
 
 
 def _missing(flag: str, *, expected: str, fix: str) -> InputError:

@@ -43,7 +43,12 @@ def _few_chips(on: str | None) -> Slice:
             "flags are judged for a chip", where="--on", value="", expected="a chip: v5p", fix="add --on v5p"
         )
     chip = find_chip(on)
-    if chip is None or chip.torus is None:
-        return parse_slice(on if chip is None else f"{chip.name}:{chip.chips_per_host}")
-    shape = next(shape for shape in legal_shapes(chip.torus) if prod(shape) >= _FEW_CHIPS)
-    return torus_slice(chip, chip.torus, shape, 1)
+    torus = parse_slice(on).chip.torus if chip is None else chip.torus
+    if torus is None:
+        raise InputError(
+            "flags are judged by the compiler for TPUs", where="--on", value=on, expected="a TPU: v5p", fix="name a TPU"
+        )
+    if chip is None:
+        return parse_slice(on)
+    shape = next(shape for shape in legal_shapes(torus) if prod(shape) >= _FEW_CHIPS)
+    return torus_slice(chip, torus, shape, 1)

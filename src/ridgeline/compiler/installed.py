@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from ridgeline.errors import MissingExtraError
+from ridgeline.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,8 +48,12 @@ def check_installed(compiler: CompilerName) -> None:
     """Refuses a compiler that is not installed, with the line that installs it.
 
     Raises:
+        InputError: There is no such compiler.
         MissingExtraError: Something is missing.
     """
+    if compiler not in _LIBRARIES:
+        known = ", ".join(_LIBRARIES)
+        raise InputError("no such compiler", where="compiler", value=compiler, expected=known, fix="use one of those")
     if not is_installed(compiler):
         raise MissingExtraError(_EXTRAS[compiler], needed_for=_NEEDED_FOR[compiler])
 

@@ -112,6 +112,15 @@ def compile_reference(
         MissingExtraError: The compiler is not installed.
         InfeasibleError: The compiler was stopped, or failed.
     """
+    place, _, name = reference.rpartition(":")
+    if not (place and name):
+        raise InputError(
+            "not the place of a function",
+            where="FUNCTION",
+            value=reference,
+            expected="module:function, or path/to/file.py:function",
+            fix="write both, with a colon between them",
+        )
     asked = compiler or usable_compiler(hardware)
     check_installed(asked)
     allowed = limits or Limits()
