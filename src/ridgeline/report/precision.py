@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline.report.blocks import Cell, Facts, Paragraphs, Table
 from ridgeline.report.jsonable import Json, jsonable
-from ridgeline.report.train import mesh_in_words, remat_in_words
+from ridgeline.report.train import mesh_in_words
 from ridgeline.search.precision_facts import COMPILED, PUBLISHED
 from ridgeline.units import format_bytes, format_fraction, format_seconds
 
@@ -49,41 +49,45 @@ def precision_json(answer: PrecisionAnswer, *, chip: str) -> dict[str, Json]:
 
 
 def _law(answer: PrecisionAnswer) -> Table:
-    """The best plan of bf16 with each recipe, line by line."""
-    same = [recipe.same_plan for recipe in answer.recipes]
-    kinds = [recipe.recipe.kind for recipe in answer.recipes]
-    first = same[0]
-    lines: tuple[tuple[Cell, ...], ...] = (
-        (
-            Cell(text="FLOPs of eligible matmuls"),
-            _ABSENT,
-            *(Cell(text=format_fraction(each.eligible_flops_share)) for each in same),
-        ),
-        (
-            Cell(text="their time"),
-            Cell(text=format_seconds(first.eligible_s)),
-            *(Cell(text=f"{format_seconds(each.quantized_s)} ({_times(each.matmul_speedup)})") for each in same),
-        ),
-        (Cell(text="looking for scales"), _ABSENT, *(_time(each.scales_s) for each in same)),
-        (Cell(text="everything else"), *(Cell(text=format_seconds(first.rest_s)) for _ in (first, *same))),
-        (
-            Cell(text="communication no longer hidden"),
-            _ABSENT,
-            *(_time(each.uncovered_s) for each in same),
-        ),
-        (
-            Cell(text="the step", tone="strong"),
-            Cell(text=format_seconds(first.before_s), tone="strong"),
-            *(Cell(text=format_seconds(each.after_s), tone="strong") for each in same),
-        ),
-        (Cell(text="so many times as fast"), Cell(text="1.00"), *(_gain(each.speedup) for each in same)),
-    )
+    """The best plan of bf16 with each recipe: what becomes of its step."""
     return Table(
-        title="The best bf16 plan in low precision",
-        columns=("", "bf16", *kinds),
-        right=frozenset(range(1, len(kinds) + 2)),
-        rows=lines,
-        note=f"{mesh_in_words(answer.best.plan)}, remat {remat_in_words(answer.best.plan)}",
+        title=f"The best bf16 plan in low precision: a step of {format_seconds(answer.best.step.expected_s)}",
+        columns=(
+            "recipe",
+            "eligible FLOPs",
+            "their time",
+            "becomes",
+            "",
+            "scales",
+            "the rest",
+            "uncovered",
+            "step",
+            "as fast",
+            "at most",
+        ),
+        right=frozenset(range(1, 11)),
+        rows=tuple(_law_row(recipe) for recipe in answer.recipes),
+        note=(
+            f"{mesh_in_words(answer.best.plan)}, remat {answer.best.plan.remat.policy}; uncovered: communication that "
+            "shorter matmuls no longer hide; at most: were eligible matmuls done in no time"
+        ),
+    )
+
+
+def _law_row(recipe: RecipeAnswer) -> tuple[Cell, ...]:
+    same = recipe.same_plan
+    return (
+        Cell(text=recipe.recipe.kind),
+        Cell(text=format_fraction(same.eligible_flops_share)),
+        Cell(text=format_seconds(same.eligible_s)),
+        Cell(text=format_seconds(same.quantized_s)),
+        Cell(text=f"({_times(same.matmul_speedup)})"),
+        _time(same.scales_s),
+        Cell(text=format_seconds(same.rest_s)),
+        _time(same.uncovered_s),
+        Cell(text=format_seconds(same.after_s), tone="strong"),
+        _gain(same.speedup),
+        Cell(text=f"{same.speedup_limit_ratio:.2f}", tone="dim"),
     )
 
 

@@ -57,6 +57,9 @@ _BEHIND: Final[Mapping[str, str]] = {
 }
 """By group of devices: what runs beside its collectives in the estimate."""
 
+_RESIDUE: Final = 1e-9
+"""What rounding leaves of a difference of two times."""
+
 MICRO_STEPS: Final = (1, 2, 4, 8, 16)
 """Micro-steps that are laid side by side, as far as the batch divides."""
 
@@ -284,9 +287,10 @@ def _accumulations(setting: TrainingSetting, columns: PlanColumns) -> Iterator[A
 
 def _advice(best: PlanEstimate, collectives: tuple[CollectiveUse, ...]) -> Iterator[str]:
     """Pipelined and two-stage gathers, as far as this plan has any."""
-    waiting_s = sum(use.busy_s - use.exposed_s for use in collectives if not use.is_asynchronous)
-    if waiting_s > 0:
-        kinds = sorted({use.kind.replace("_", "-") for use in collectives if not use.is_asynchronous})
+    waits = [use for use in collectives if not use.is_asynchronous and use.exposed_s < use.busy_s * (1 - _RESIDUE)]
+    if waits:
+        waiting_s = sum(use.busy_s - use.exposed_s for use in waits)
+        kinds = sorted({use.kind.replace("_", "-") for use in waits})
         yield (
             f"The estimate hides {format_seconds(waiting_s)} of {', '.join(kinds)} that this compiler does not hide "
             f"by default: with the flags it can."
@@ -307,7 +311,5 @@ def _advice(best: PlanEstimate, collectives: tuple[CollectiveUse, ...]) -> Itera
         ways = " then ".join(f"{axis}={best.plan.mesh[axis]}" for axis in split)
         yield f"Two-stage gathers apply: {ways}; the first stage moves only 1/{best.plan.mesh[split[0]]} of the array."
     else:
-        yield (
-            "Two-stage gathers do not apply: weights are split over one FSDP axis; "
-            f"on the wires it is gathered over {len(torus) or 'no'} torus axes at once."
-        )
+        over = f", which lies along {len(torus)} axes of the torus at once" if len(torus) > 1 else ""
+        yield f"Two-stage gathers do not apply: weights are split over one FSDP axis{over}."
