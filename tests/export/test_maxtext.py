@@ -202,6 +202,7 @@ def test_stages_times_repeats_times_layers_of_a_stage_are_the_layers() -> None:
         ({"plan__moe": {"dispatch": "capacity", "kernel": "gmm"}}, "a capacity with", "plan.moe.dispatch"),
         ({"plan__quantization": {"kind": "fp8", "rounding": "stochastic"}}, "such rounding", "plan.quantization"),
         ({"plan__quantization": {"kind": "fp8", "gradients": "e4m3", "weights": "e5m2"}}, "these", "plan.quantization"),
+        ({"plan__vocab_tiling": 3}, "8,192 tokens of a device in 3 tiles", "plan.vocab_tiling"),
         ({"plan__mesh": {"fsdp": 4, "pp": 16}, "plan__pipeline": {"repeats": 3}}, "32 layers in 16", "plan.mesh: pp"),
     ],
 )

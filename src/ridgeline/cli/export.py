@@ -67,7 +67,7 @@ def export(
     }
     if force and output is None:
         raise _nothing_to_replace()
-    count = parse_whole(steps or "30", where="--steps", unit="steps")
+    count = parse_whole("30" if steps is None else steps, where="--steps", unit="steps")
     answer = export_job(read_job(job, settings(flags, written=lambda name: f"--{name.replace('_', '-')}")))
     if output is not None:
         _write(answer, output, steps=count, force=force)

@@ -91,8 +91,16 @@ def _batch(job: Job) -> dict[str, Value]:
     if micro_steps > 1:
         settings["gradient_accumulation_steps"] = micro_steps
     if job.plan.vocab_tiling > 1:
-        settings["num_vocab_tiling"] = job.plan.vocab_tiling
+        settings["num_vocab_tiling"] = _tiles(job.plan.vocab_tiling, per_device * job.workload.seq_len)
     return settings
+
+
+def _tiles(tiles: int, device_tokens: float) -> int:
+    """Tiles of the vocabulary, into which the tokens of a device must be divisible."""
+    if device_tokens % tiles:
+        what = f"{device_tokens:,.0f} tokens of a device in {tiles} tiles"
+        raise refused(what, "plan.vocab_tiling", tiles, fix="choose a number of tiles that divides them")
+    return tiles
 
 
 def _mesh(job: Job) -> dict[str, Value]:
