@@ -36,7 +36,16 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 FIGURES = {
+    "docs/batch.svg": "ridgeline train llama3.1-8b --on v6e:4x4 --seq-len 8192 --global-batch 16 --batch-levers",
+    "docs/communication.svg": (
+        "ridgeline train llama3.1-70b --on tpu7x:4x4x4 --seq-len 8192 --global-batch 512 --mesh fsdp=128 --remat full "
+        "--communication"
+    ),
+    "docs/precision.svg": (
+        "ridgeline train llama3.1-70b --on tpu7x:4x4x4 --seq-len 8192 --global-batch 256 --mesh fsdp=128 --precision"
+    ),
     "docs/book/roofline.svg": "ridgeline roofline matmul --B 64 --D 4096 --F 16384 --on v5e",
+    "docs/remat.svg": "ridgeline train llama3.1-70b --on tpu7x:4x4x4 --global-batch 256 --seq-len 8192",
     "docs/book/rows.svg": "ridgeline roofline matmul --B 64 --D 4096 --F 16384 --on v5e --sweep B=1:8192",
 }
 """Drawings that pages show, and the commands that draw them."""
@@ -132,6 +141,20 @@ def _timeless(text: str) -> str:
 def output(command: str) -> str:
     """A command as typed, and what it prints."""
     return f"```console\n$ {command}\n{printed(command)}```\n"
+
+
+def excerpt(argument: str) -> str:
+    """`TITLE | COMMAND`: a command as typed, and of what it prints the sections whose titles begin so."""
+    title, _, command = (part.strip() for part in argument.partition("|"))
+    shown: list[str] = []
+    inside = False
+    for line in printed(command).splitlines():
+        inside = line.startswith(title) if line and not line.startswith(" ") else inside
+        shown += [line] if inside else []
+    if not shown:
+        raise SystemExit(f"`{command}` prints no section '{title}'")
+    text = "\n".join(shown).strip("\n")
+    return f"```console\n$ {command}\n…\n{text}\n```\n"
 
 
 @cache
@@ -236,6 +259,7 @@ def _shown(paragraph: str) -> str:
 
 
 GENERATORS: dict[str, Callable[[str], str]] = {
+    "excerpt": excerpt,
     "formulas": formulas,
     "help": manual,
     "output": output,

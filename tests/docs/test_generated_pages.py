@@ -129,3 +129,18 @@ def test_every_generated_part_is_closed_and_known() -> None:
         heads = re.findall(r"<!-- generated: (\w+)", text)
         assert len(heads) == text.count("<!-- end -->"), page
         assert set(heads) <= set(GENERATE.GENERATORS), page
+
+
+def test_an_excerpt_shows_the_sections_that_are_asked_for_and_no_others() -> None:
+    command = "ridgeline train llama3.1-8b --on v6e:4x4 --seq-len 2048"
+    page = f"<!-- generated: excerpt Best plan | {command} -->\n<!-- end -->\n"
+
+    written = GENERATE.rewritten(page)
+
+    assert "Best plan\n  mesh" in written
+    assert "Memory of a device" not in written
+
+
+def test_an_excerpt_of_a_section_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(SystemExit, match="prints no section 'Worst plan'"):
+        GENERATE.rewritten("<!-- generated: excerpt Worst plan | ridgeline chips v5e -->\n<!-- end -->\n")
