@@ -70,6 +70,9 @@ MAXTEXT = "jit(train_step)/jvp(TransformerLinenPure.apply)/TransformerLinenPure/
         ("moe_layers/self_attention/out/dot_general", "layer/attention/out"),
         ("decoder_norm/mul", "head/norm"),
         ("logits_dense/dot_general", "head/logits"),
+        ("dot_general", "head/logits"),  # of a tied head
+        ("while/body/dot_general", "layer"),
+        ("convert_element_type", "layer"),
     ],
 )
 def test_scopes_of_maxtext_become_paths_of_the_models_tree(scopes: str, part: str) -> None:

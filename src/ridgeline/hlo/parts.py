@@ -176,6 +176,8 @@ def _part(path: str) -> str:
         return ""
     found = [scope for segment in segments[:-1] for scope in _scopes(segment)]
     scopes = "/".join(scope for scope, before in zip(found, ["", *found], strict=False) if scope != before)
+    if scopes == "decoder" and segments[-1] == "dot_general" and "decoder" in _scopes(segments[-2]):
+        return "head/logits"  # MaxText multiplies with the embedding's table outside layers, in no module of its own
     return _renamed(scopes).strip("/")
 
 
