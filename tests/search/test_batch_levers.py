@@ -14,7 +14,7 @@ from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.job import Job, PlanRequest, Workload
 from ridgeline.job.mesh import FREE
 from ridgeline.model.zoo import load_model
-from ridgeline.report.batch_levers import batch_levers_table
+from ridgeline.report.batch_levers import batch_levers_chart, batch_levers_table
 from ridgeline.report.blocks import Report
 from ridgeline.report.terminal import screen
 from ridgeline.search.batch import GAIN
@@ -112,6 +112,7 @@ def test_the_command_prints_screen_and_json(capsys: pytest.CaptureFixture[str]) 
     words = ("llama3.1-8b", "--on=tpu7x:2x2x1", "--seq-len=8192", "--mesh=fsdp=8")
 
     assert "vocabulary tiles" in screen(Report(headline="", pieces=(batch_levers_table(tuple(levers().values())),)))
+    assert len(batch_levers_chart(tuple(levers().values()), title="").curves) == len(levers())
     assert main(["train", *words, "--batch-levers", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["batch_levers"]
     assert found[0]["name"] == "none"

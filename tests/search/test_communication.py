@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,6 +19,9 @@ from ridgeline.report.terminal import screen
 from ridgeline.search.communication import carried_by
 from ridgeline.search.train import cost_pinned
 from ridgeline.study.communication import FlaggedCommunication, flagged_communication
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FULL = Remat(policy="full")
 
@@ -144,14 +148,16 @@ def test_one_device_has_no_collectives() -> None:
     assert "None: no axis" in screen(Report(headline="", pieces=tuple(communication_pieces(found))))
 
 
-def test_the_command_prints_screen_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_draws_prints_a_screen_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("llama3.1-8b", "--on=v6e:4x4", "--seq-len=4096", "--global-batch=64", "--mesh=fsdp=16", "--remat=full")
 
     assert main(["train", *words, "--communication"]) == 0
     text = capsys.readouterr().out
     assert "What gradient accumulation costs" in text
     assert "Flags that follow" in text
-    assert main(["train", *words, "--communication", "--json"]) == 0
+    drawing = tmp_path / "micro-steps.svg"
+    assert main(["train", *words, "--communication", f"--plot={drawing}", "--json"]) == 0
+    assert "micro-steps of one batch" in drawing.read_text(encoding="utf-8")
     found = json.loads(capsys.readouterr().out)["communication"]
     assert {each["kind"] for each in found["collectives"]} == {"all_gather", "reduce_scatter"}
     assert all(each["source"] for each in found["flags"])

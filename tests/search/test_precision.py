@@ -17,7 +17,7 @@ from ridgeline.job.job import Job, PlanRequest, Quantization, Remat, Workload
 from ridgeline.job.precision import parse_quantization
 from ridgeline.model.zoo import load_model
 from ridgeline.report.blocks import Report
-from ridgeline.report.precision import precision_pieces
+from ridgeline.report.precision import precision_chart, precision_pieces
 from ridgeline.report.terminal import screen
 from ridgeline.search.pinned import pinned_columns
 from ridgeline.search.precision import PrecisionAnswer, SamePlan, precisions, same_plan
@@ -196,6 +196,13 @@ def test_the_screen_shows_the_law_the_published_range_and_the_upcast() -> None:
     assert "this job, by the estimate" in text
     assert "No native int8" in text
     assert "2,775,112 cycles" in text
+
+
+def test_the_chart_starts_where_matmuls_are_as_fast_as_in_bf16_and_marks_every_recipe() -> None:
+    chart = precision_chart(answer_on("tpu7x:4x4x4"), title="")
+
+    assert [curve.points[0] for curve in chart.curves] == [(1, pytest.approx(1.0))] * 2
+    assert len(chart.marks) == 2
 
 
 def test_the_command_prints_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,7 +61,8 @@ def train(
         bool, typer.Option("--batch-levers", help="The largest batch that fits, and what each lever does to it.")
     ] = False,
     plot: Annotated[
-        _Text, typer.Option(metavar="FILE", help="Draw memory against step time by remat policy: .html, .svg or .png.")
+        _Text,
+        typer.Option(metavar="FILE", help="Draw remat policies, or what else is asked: .html, .svg or .png."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Let --save and --plot replace a file.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show where the numbers come from.")] = False,
@@ -117,7 +118,7 @@ def train(
         answer_by_laws(question, given, explain=explain, json=json)
         return
     if questions.asked:
-        answer_questions(question, questions, json=json)
+        answer_questions(question, questions, plot=plot, force=force, json=json)
         return
     _answer_by_search(question, why, plot, force=force, explain=explain, json=json)
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ridgeline.cli.output import print_json, print_report
+from ridgeline.cli.plot_file import write_plot
 from ridgeline.cli.progress import progress_line
+from ridgeline.report.remat import remat_chart
 from ridgeline.report.train import train_json, train_report
 from ridgeline.search.train import train as plan_training
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
     from ridgeline.job.job import Job
     from ridgeline.report.blocks import Piece
+    from ridgeline.report.chart import Chart
     from ridgeline.report.jsonable import Json
     from ridgeline.search.answer import TrainAnswer
     from ridgeline.search.train import Progress
@@ -48,49 +51,90 @@ class Questions:
         return tuple(flag for flag, is_asked in flags.items() if is_asked)
 
 
-def answer_questions(job: Job, questions: Questions, *, json: bool) -> None:
-    """Prints the best plan and the answers.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Section:
+    """The answer to one question.
+
+    Attributes:
+        key: Of the JSON.
+        value: Under it.
+        pieces: Of the screen.
+        charts: For `--plot`.
+    """
+
+    key: str
+    value: Json
+    pieces: tuple[Piece, ...]
+    charts: tuple[Chart, ...] = ()
+
+
+def answer_questions(job: Job, questions: Questions, *, plot: str | None, force: bool, json: bool) -> None:
+    """Prints the best plan and the answers, and draws those that can be drawn.
+
+    Args:
+        job: The question.
+        questions: What is asked beside.
+        plot: Where to draw to.
+        force: Whether the drawing may replace a file.
+        json: Whether to print JSON.
 
     Raises:
-        InputError: The question contradicts itself.
+        InputError: The question contradicts itself, or the drawing has no place.
         InfeasibleError: No plan fits.
     """
     with progress_line() as progress:
         answer = plan_training(job, progress=progress)
         sections = list(_sections(job, answer, questions, progress))
+    if plot is not None:
+        charts = [chart for section in sections for chart in section.charts]
+        write_plot(charts or [remat_chart(answer)], plot, force=force)
     if json:
-        print_json(train_json(answer) | {key: value for key, _, value in sections})
+        print_json(train_json(answer) | {section.key: section.value for section in sections})
         return
     report = train_report(answer)
     first, *_ = report.pieces
-    print_report(replace(report, pieces=(first, *(piece for _, pieces, _ in sections for piece in pieces))))
+    print_report(replace(report, pieces=(first, *(piece for section in sections for piece in section.pieces))))
 
 
-def _sections(
-    job: Job, answer: TrainAnswer, questions: Questions, progress: Progress
-) -> Iterator[tuple[str, list[Piece], Json]]:
-    """Of each question its key, its pieces and its JSON."""
+def _sections(job: Job, answer: TrainAnswer, questions: Questions, progress: Progress) -> Iterator[_Section]:
+    """The questions that are asked, in order."""
+    title = f"{job.model.name} on {job.hardware.name}"
     if questions.sensitivity:
         from ridgeline.report.sensitivity import sensitivity_json, sensitivity_table
         from ridgeline.search.sensitivity import sensitivities
 
         fields = sensitivities(job, answer, progress=progress)
-        yield "sensitivity", [sensitivity_table(fields)], sensitivity_json(fields)
+        yield _Section(key="sensitivity", value=sensitivity_json(fields), pieces=(sensitivity_table(fields),))
     if questions.precision:
-        from ridgeline.report.precision import precision_json, precision_pieces
+        from ridgeline.report.precision import precision_chart, precision_json, precision_pieces
         from ridgeline.search.precision import precisions
 
         found, chip = precisions(job, global_batch=answer.global_batch, progress=progress), job.hardware.chip.name
-        yield "precision", list(precision_pieces(found, chip=chip)), precision_json(found, chip=chip)
+        yield _Section(
+            key="precision",
+            value=precision_json(found, chip=chip),
+            pieces=tuple(precision_pieces(found, chip=chip)),
+            charts=(precision_chart(found, title=title),),
+        )
     if questions.communication:
-        from ridgeline.report.communication import communication_json, communication_pieces
+        from ridgeline.report.communication import communication_chart, communication_json, communication_pieces
         from ridgeline.study.communication import flagged_communication
 
         flagged = flagged_communication(job, answer.best, global_batch=answer.global_batch)
-        yield "communication", list(communication_pieces(flagged)), communication_json(flagged)
+        yield _Section(
+            key="communication",
+            value=communication_json(flagged),
+            pieces=tuple(communication_pieces(flagged)),
+            charts=(communication_chart(flagged, title=title),) if flagged.answer.accumulation else (),
+        )
     if questions.batch_levers:
-        from ridgeline.report.batch_levers import batch_levers_json, batch_levers_table
+        from ridgeline.report.batch_levers import batch_levers_chart, batch_levers_json, batch_levers_table
         from ridgeline.search.batch_levers import batch_levers
 
         levers = batch_levers(job, progress=progress)
-        yield "batch_levers", [batch_levers_table(levers)], batch_levers_json(levers)
+        yield _Section(
+            key="batch_levers",
+            value=batch_levers_json(levers),
+            pieces=(batch_levers_table(levers),),
+            charts=(batch_levers_chart(levers, title=title),),
+        )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import floor, log10
 from typing import TYPE_CHECKING
 
 from ridgeline.report.blocks import Cell, Table
+from ridgeline.report.chart import Axis, Chart, Curve, Mark
 from ridgeline.report.jsonable import Json, jsonable
 from ridgeline.report.train import VERDICTS, mesh_in_words
 from ridgeline.units import format_bytes, format_count, format_seconds
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from ridgeline.search.batch_levers import BatchTried, LeverAnswer
 
 _RATE = "tokens/s a chip"
+_ROOM = 1.1
 _ABSENT = Cell(text="–", tone="dim")
 
 
@@ -41,10 +44,51 @@ def batch_levers_json(found: Sequence[LeverAnswer]) -> list[Json]:
             "largest": _tried_json(each.largest),
             "sensible": _tried_json(each.sensible),
             "is_capped": each.is_capped,
+            "tried": [
+                {"global_batch": one.global_batch, "tokens_per_s_per_chip": one.best.tokens_per_s_per_chip}
+                for one in each.tried
+            ],
             "reason": each.reason or None,
         }
         for each in found
     ]
+
+
+def batch_levers_chart(found: Sequence[LeverAnswer], *, title: str) -> Chart:
+    """Batch against throughput, a curve a lever; each ends at the largest batch that fits."""
+    curves = tuple(
+        Curve(
+            name=each.name,
+            points=tuple((one.global_batch, one.best.tokens_per_s_per_chip) for one in each.tried),
+        )
+        for each in found
+        if each.tried
+    )
+    points = [point for curve in curves for point in curve.points]
+    batches, rates = [x for x, _ in points] or [1.0], [y for _, y in points] or [1.0]
+    return Chart(
+        title=f"{title}: what each lever does to the batch",
+        x=Axis(title="sequences a step", low=min(batches) / 2, high=max(batches) * 2, shown=format_count, step=2),
+        y=Axis(
+            title="tokens/s a chip",
+            low=0,
+            high=max(rates) * _ROOM,
+            shown=format_count,
+            step=10 ** floor(log10(max(rates))),
+            linear=True,
+        ),
+        curves=curves,
+        marks=tuple(
+            Mark(
+                name=f"{each.name}: {each.largest.global_batch:,}",
+                x=each.largest.global_batch,
+                y=each.largest.best.tokens_per_s_per_chip,
+            )
+            for each in found
+            if each.largest is not None
+        ),
+        numbered=True,
+    )
 
 
 def _row(each: LeverAnswer) -> tuple[Cell, ...]:

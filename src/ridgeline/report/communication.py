@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import floor, log10
 from typing import TYPE_CHECKING
 
 from ridgeline.report.blocks import Cell, Paragraphs, Table
+from ridgeline.report.chart import Axis, Chart, Curve, Mark
 from ridgeline.report.jsonable import Json, jsonable
 from ridgeline.report.train import VERDICTS
 from ridgeline.units import format_bytes, format_count, format_decimal_bytes, format_fraction, format_seconds
@@ -24,6 +26,7 @@ _ENGINES: dict[Engine, str] = {
     "megascale": "hosts",
     "gpu": "GPU kernels",
 }
+_ROOM = 1.1
 _LEAST_SHOWN = 0.0005
 """Part of the step below which a collective is only counted."""
 
@@ -60,6 +63,46 @@ def communication_pieces(found: FlaggedCommunication) -> Iterator[Piece]:
             rows=tuple(_flag_row(each) for each in found.flags),
             note="--json names the source of each",
         )
+
+
+def communication_chart(found: FlaggedCommunication, *, title: str) -> Chart:
+    """What more micro-steps cost in time and save in memory."""
+    costs = found.answer.accumulation
+    times_s = [each.expected_s for each in costs] or [found.answer.step_s]
+    most = max((each.micro_steps for each in costs), default=1)
+    return Chart(
+        title=f"{title}: micro-steps of one batch",
+        x=Axis(title="micro-steps", low=1 / 2, high=most * 2, shown=_written, step=2),
+        y=Axis(
+            title="step",
+            low=0,
+            high=max(times_s) * _ROOM,
+            shown=format_seconds,
+            step=10 ** floor(log10(max(times_s))),
+            linear=True,
+        ),
+        curves=(
+            Curve(name="step", points=tuple((each.micro_steps, each.expected_s) for each in costs)),
+            Curve(
+                name="waits for weights",
+                points=tuple((each.micro_steps, each.exposed_s) for each in costs),
+                dashed=True,
+            ),
+        ),
+        marks=tuple(
+            Mark(
+                name=f"{format_bytes(each.needed_bytes)}, {VERDICTS[each.verdict][0]}",
+                x=each.micro_steps,
+                y=each.expected_s,
+            )
+            for each in costs
+        ),
+        numbered=True,
+    )
+
+
+def _written(count: float) -> str:
+    return f"{count:g}"
 
 
 def communication_json(found: FlaggedCommunication) -> dict[str, Json]:

@@ -6,6 +6,7 @@ from math import isnan
 from typing import TYPE_CHECKING
 
 from ridgeline.report.blocks import Cell, Facts, Paragraphs, Table
+from ridgeline.report.chart import Axis, Chart, Curve, Mark
 from ridgeline.report.jsonable import Json, jsonable
 from ridgeline.report.train import mesh_in_words
 from ridgeline.search.precision_facts import COMPILED, PUBLISHED
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 _ABSENT = Cell(text="–", tone="dim")
 _SAME = 0.005
+_FASTEST = 4.0
+_FASTER = tuple(1 + quarter / 4 for quarter in range(13))
+"""Speed-ups that are drawn: up to four times, by quarters."""
 _NOTHING_S = 1e-6
 """What rounding leaves of a difference of two steps."""
 
@@ -33,6 +37,25 @@ def precision_pieces(answer: PrecisionAnswer, *, chip: str) -> Iterator[Piece]:
         rows = tuple((option.name, Cell(text=f"{option.value}: {option.effect}")) for option in recipe.options)
         yield Facts(title=f"Options of the {recipe.recipe.kind} recipe", rows=rows)
     yield from _evidence(answer, chip)
+
+
+def precision_chart(answer: PrecisionAnswer, *, title: str) -> Chart:
+    """What a step gains from faster eligible matmuls, a curve a recipe; marked, what its format brings here."""
+    laws = [(recipe.recipe.kind, recipe.same_plan) for recipe in answer.recipes]
+    high = max(law.before_s / (law.eligible_s / _FASTEST + law.rest_s) for _, law in laws)
+    return Chart(
+        title=f"{title}: faster matmuls and the step",
+        x=Axis(title="eligible matmuls, times as fast", low=1, high=_FASTEST, shown=_times, step=1, linear=True),
+        y=Axis(title="step, times as fast", low=0.8, high=max(high, 1.0) * 1.1, shown=_times, step=0.5, linear=True),
+        curves=tuple(
+            Curve(
+                name=f"{kind}: {format_fraction(law.eligible_s / law.before_s)} of the step",
+                points=tuple((times, law.before_s / (law.eligible_s / times + law.rest_s)) for times in _FASTER),
+            )
+            for kind, law in laws
+        ),
+        marks=tuple(Mark(name=f"{kind}, with its scales", x=law.matmul_speedup, y=law.speedup) for kind, law in laws),
+    )
 
 
 def precision_json(answer: PrecisionAnswer, *, chip: str) -> dict[str, Json]:

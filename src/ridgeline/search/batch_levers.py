@@ -56,6 +56,7 @@ class LeverAnswer:
     Attributes:
         name: Of the lever.
         says: What of the plan it changes, as a job file says it.
+        tried: The batches that fit, smallest first.
         largest: The largest batch that fits; None where none does.
         sensible: The one up to which each doubling is worth it; None where none fits.
         is_capped: Whether the largest is only the largest tried.
@@ -64,6 +65,7 @@ class LeverAnswer:
 
     name: str
     says: str
+    tried: tuple[BatchTried, ...]
     largest: BatchTried | None
     sensible: BatchTried | None
     is_capped: bool
@@ -157,7 +159,13 @@ def _unpiped(job: Job) -> dict[str, int]:
 def _answer(job: Job, lever: _Lever) -> LeverAnswer:
     if lever.plan is None:
         return LeverAnswer(
-            name=lever.name, says=lever.says, largest=None, sensible=None, is_capped=False, reason=lever.reason
+            name=lever.name,
+            says=lever.says,
+            tried=(),
+            largest=None,
+            sensible=None,
+            is_capped=False,
+            reason=lever.reason,
         )
     devices, seq_len = job.hardware.num_devices, job.workload.seq_len
     most = min(SIZES[-1], MOST_TOKENS / (devices * seq_len))
@@ -176,6 +184,7 @@ def _answer(job: Job, lever: _Lever) -> LeverAnswer:
     return LeverAnswer(
         name=lever.name,
         says=lever.says,
+        tried=tuple(tried),
         largest=tried[-1] if tried else None,
         sensible=_sensible(tried),
         is_capped=is_capped,
