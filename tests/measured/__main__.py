@@ -1,12 +1,18 @@
-"""`python -m tests.measured pairs|left-out|recipes`: the tables of `docs/pairs.md` and `docs/recipes.md`."""
+"""`python -m tests.measured pairs|left-out|recipes|compiled`: the tables of `docs/pairs.md` and `docs/recipes.md`.
+
+`python -m tests.measured record NAME FILE` keeps what `ridgeline compile tests/measured/jobs/NAME.toml --json` said.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 from statistics import mean
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from tests.measured.compiled import compiled_plans, record
 from tests.measured.pairs import by_job, counted, not_stated, pairs, pairs_of_runs, share_right, told_rows
 from tests.measured.recipes import beside_the_planner, differences, precision_in_words, published_recipes
 from tests.measured.wording import kept_in_words, mesh_in_words
@@ -24,8 +30,11 @@ UNRESOLVED = 0.01
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints one table."""
-    tables = {"pairs": pair_table, "left-out": left_out_table, "recipes": recipe_table}
+    """Prints one table, or keeps what a compiler said."""
+    if arguments[0] == "record":
+        record(arguments[1], json.loads(Path(arguments[2]).read_text(encoding="utf-8")))
+        return 0
+    tables = {"pairs": pair_table, "left-out": left_out_table, "recipes": recipe_table, "compiled": compiled_table}
     sys.stdout.write("".join(f"{line}\n" for line in tables[arguments[0]]()))
     return 0
 
@@ -107,6 +116,21 @@ def recipe_table() -> Iterator[str]:
         yield from _row("published", f"{_plan(recipe, recipe.published)}; {measured}")
         yield from _row("planner", f"{_plan(recipe, recipe.planned)}; {_estimated(recipe.planned)}")
         yield from _row("", "; ".join(differences(recipe)))
+
+
+def compiled_table() -> Iterator[str]:
+    """Plan by plan: memory, FLOPs, cycles and collectives by the compiler, memory and step by the equation."""
+    for plan in compiled_plans():
+        estimate = plan.estimate
+        peak_gib, equation_gib = (size / 2**30 for size in (plan.peak_bytes, estimate.memory.total_bytes))
+        yield f"{plan.name} ({plan.versions})"
+        on_host = f"on the host {plan.host_bytes / 1e9:.1f} GB"
+        yield f"  memory       {peak_gib:.1f} GiB, {equation_gib:.1f} by the equation; {on_host}"
+        yield f"  FLOPs        {plan.executed_flops / 1e15:.3f} PFLOP a device and step, recomputation included"
+        cycles, step_s = plan.estimated_cycles / 1e9, estimate.step.expected_s
+        yield f"  time         {cycles:.2f} G cycles by the compiler; {step_s:.2f} s by the equation"
+        for kind, (count, size_bytes) in plan.exchanged.items():
+            yield f"  {kind.replace('_', '-'):15}{count:6,.0f} of them, {size_bytes / 1e9:.1f} GB"
 
 
 def _plan(recipe: Recipe, estimate: PlanEstimate) -> str:
