@@ -24,6 +24,7 @@ from ridgeline.job.job import (
     Remat,
     Workload,
 )
+from ridgeline.job.precision import parse_quantization
 from ridgeline.model.zoo import load_model
 
 _FILE = Path(__file__).parent / "tpu_training.json"
@@ -98,4 +99,5 @@ def _case(row: dict[str, Any]) -> MeasuredCase:
 def _quantization(row: dict[str, Any]) -> Quantization | None:
     if row["quantization"] is None:
         return None
-    return Quantization(kind=row["quantization"], scaling=row.get("scaling", "dynamic"))
+    recipe = {"kind": row["quantization"], **({"scaling": row["scaling"]} if "scaling" in row else {})}
+    return parse_quantization(recipe, where=row["id"])
