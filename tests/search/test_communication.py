@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import pytest
 from ridgeline.cli.app import main
 from ridgeline.cost.causes import COMMUNICATION, time_by_cause
 from ridgeline.hardware.topology import parse_slice
-from ridgeline.job.job import Compiler, Job, PlanRequest, Remat, Workload
+from ridgeline.job.job import Compiler, ContextParallelism, Job, PlanRequest, Remat, Workload
 from ridgeline.model.zoo import load_model
 from ridgeline.report.blocks import Report
 from ridgeline.report.communication import communication_pieces
@@ -45,7 +46,9 @@ def on_ironwood() -> FlaggedCommunication:
     return answered(job_of("tpu7x:4x4x4", {"fsdp": 128}))
 
 
-@pytest.mark.parametrize("mesh", [{"fsdp": 128}, {"fsdp": 32, "tp": 4}, {"dp": 2, "fsdp": 32, "cp": 2}])
+@pytest.mark.parametrize(
+    "mesh", [{"fsdp": 128}, {"fsdp": 32, "tp": 4}, {"dp": 2, "fsdp": 32, "cp": 2}, {"fsdp": 16, "pp": 8}]
+)
 def test_what_shows_of_each_collective_adds_up_to_the_communication_of_the_step(mesh: dict[str, int]) -> None:
     job = job_of("tpu7x:4x4x4", mesh)
     best = cost_pinned(job)
@@ -56,6 +59,17 @@ def test_what_shows_of_each_collective_adds_up_to_the_communication_of_the_step(
     shown_s = sum(causes.get(cause, 0.0) for cause in COMMUNICATION.values())
     assert sum(use.exposed_s for use in found) == pytest.approx(shown_s)
     assert all(use.exposed_s <= use.busy_s * (1 + 1e-9) for use in found)
+
+
+def test_a_ring_hands_keys_on_beside_attention_and_a_gather_of_them_is_waited_for() -> None:
+    job = job_of("tpu7x:4x4x4", {"fsdp": 64, "cp": 2})
+    ring = replace(job, plan=replace(job.plan, context=ContextParallelism(strategy="ring")))
+    gathered, handed = (
+        [use for use in answered(each).answer.collectives if use.group == "context"] for each in (job, ring)
+    )
+
+    assert all(use.exposed_s == pytest.approx(use.busy_s) and "nothing" in use.behind for use in gathered)
+    assert all(use.exposed_s < use.busy_s and "attention" in use.behind for use in handed)
 
 
 def test_every_micro_step_gathers_all_weights_again() -> None:

@@ -57,6 +57,9 @@ _BEHIND: Final[Mapping[str, str]] = {
 }
 """By group of devices: what runs beside its collectives in the estimate."""
 
+_RING: Final = "attention over the keys at hand"
+"""What runs beside the hand-over of keys and values around a ring."""
+
 _RESIDUE: Final = 1e-9
 """What rounding leaves of a difference of two times."""
 
@@ -184,7 +187,7 @@ def _uses(job: Job, best: PlanEstimate, setting: TrainingSetting, columns: PlanC
             array_bytes=array_bytes,
             busy_s=busy_s,
             exposed_s=exposed_s,
-            behind=_BEHIND[group],
+            behind=_RING if (kind, group) == ("collective_permute", "context") else _BEHIND[group],
             engine=engine,
             is_asynchronous=engine != "tensor_core" or _runs_beside_compute(job.hardware.chip, kind),
             reason=reason,
