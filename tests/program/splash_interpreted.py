@@ -1,9 +1,10 @@
 """Run in a process of its own: the splash kernel, interpreted on the CPU, beside plain attention, as JSON.
 
-    python tests/program/splash_interpreted.py < questions.json
+    python -m tests.program.splash_interpreted < questions.json
 
-A question is `{"model": {...}, "mesh": {...}}`. For each model of one layer, on as many emulated devices as its mesh
-has, the largest distances of output and gradients over the largest of plain attention.
+A question is `{"model": {...}, "mesh": {...}, "fused_tiles": 16}`: up to so many tiles the backward pass is one kernel.
+Its answer, of a model of one layer on as many emulated devices as its mesh has: the largest distances of output and
+gradients over the largest of plain attention.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from emulated import program_of
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel
 
+import ridgeline.program.splash as kernels
 from ridgeline.model.accounting import operations
 from ridgeline.model.operations import Attention
 from ridgeline.program.attention import OwnKeys
 from ridgeline.program.mesh import cpu_mesh
-from ridgeline.program.splash import splash_attention
+from tests.program.emulated import program_of
 
 if TYPE_CHECKING:
     from jax import Array
@@ -52,9 +53,10 @@ def errors(question: dict[str, Any]) -> list[float]:
         return OwnKeys(program=program, mesh=mesh).attend(query, key, value, sinks, operation=scores)
 
     def splash(query: Array, key: Array, value: Array, sinks: Array | None = None) -> Array:
-        return splash_attention((query, key, value), sinks, program=program, operation=scores, mesh=mesh)
+        return kernels.splash_attention((query, key, value), sinks, program=program, operation=scores, mesh=mesh)
 
     found = []
+    kernels.FUSED_TILES = question["fused_tiles"]
     for attention in (plain, splash):
         output, back = jax.vjp(jax.jit(attention), *arrays)
         found.append([output, *back(ahead)])

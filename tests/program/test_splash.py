@@ -11,6 +11,12 @@ from typing import Any
 
 import pytest
 
+from ridgeline.model.accounting import operations
+from ridgeline.model.operations import Attention
+from ridgeline.program.request import training_program
+from ridgeline.program.splash import splash_flops
+from tests.compiler.jobs import tiny_job
+
 ALONE = {"fsdp": 1}
 SIZES: dict[str, Any] = {"name": "tiny", "embed_dim": 64, "vocab_size": 64, "num_layers": 1, "mlp": {"mlp_dim": 64}}
 HEADS = {"num_heads": 2, "num_kv_heads": 1, "head_dim": 64}
@@ -40,17 +46,26 @@ TOGETHER: dict[str, tuple[dict[str, int], dict[str, Any]]] = {
 }
 """On meshes that split the sequence."""
 
+LONG = ("one key head for all", "latent attention")
+"""Of which the backward pass is computed by two kernels too, as that of long sequences is."""
+
 TOLERANCE = 1e-5
+
+
+def question(mesh: dict[str, int], model: dict[str, Any], *, fused_tiles: int = 16) -> dict[str, Any]:
+    return {"model": SIZES | model, "mesh": mesh, "fused_tiles": fused_tiles}
 
 
 @pytest.fixture(scope="module")
 def errors() -> dict[str, list[float]]:
     pytest.importorskip("jax")
-    asked = {alone: (ALONE, model) for alone, model in MODELS.items()}
-    asked |= {f"{name}, split": split for name, split in TOGETHER.items()}
+    asked = {name: question(ALONE, model) for name, model in MODELS.items()}
+    asked |= {f"{name}, split": question(mesh, model) for name, (mesh, model) in TOGETHER.items()}
+    asked |= {f"{name}, two kernels": question(*TOGETHER[name], fused_tiles=0) for name in LONG}
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("splash_interpreted.py"))],
-        input=json.dumps([{"model": SIZES | model, "mesh": mesh} for mesh, model in asked.values()]),
+        [sys.executable, "-m", "tests.program.splash_interpreted"],
+        cwd=Path(__file__).parents[2],
+        input=json.dumps(list(asked.values())),
         env={**os.environ, "PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,
@@ -68,3 +83,22 @@ def test_the_kernel_computes_what_plain_attention_does(errors: dict[str, list[fl
 @pytest.mark.parametrize("name", TOGETHER)
 def test_devices_that_share_a_sequence_out_compute_it_as_one(errors: dict[str, list[float]], name: str) -> None:
     assert max(errors[f"{name}, split"]) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_two_kernels_compute_the_gradients_that_one_does(errors: dict[str, list[float]], name: str) -> None:
+    assert max(errors[f"{name}, two kernels"]) < TOLERANCE
+
+
+@pytest.mark.parametrize(("tiles", "products"), [(16, {"dkv": 5}), (32, {"dkv": 4, "dq": 3})])
+def test_long_sequences_have_two_backward_kernels(tiles: int, products: dict[str, int]) -> None:
+    program = training_program(tiny_job(workload__seq_len=tiles * 512, plan__mesh={"cp": 4}))
+    scores = next(each for _, each, _ in operations(program.tree) if isinstance(each, Attention))
+
+    flops = splash_flops(program, scores)
+
+    # On average 1 + 2 + ... of the tiles in a row, over 4 devices; 4 sequences of 4 heads of 128.
+    product = 2 * 4 * 4 * 128 * 512 * 512 * tiles * (tiles + 1) / 2 / 4
+    assert flops["splash_mha_fwd_residuals"] == 2 * product
+    for kernel, number in products.items():
+        assert flops[f"splash_mha_{kernel}_no_residuals"] == number * product

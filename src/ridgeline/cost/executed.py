@@ -41,7 +41,11 @@ class ExecutedFlops:
 
 
 def executed_flops(
-    setting: TrainingSetting, columns: PlanColumns, *, block_keys: float | None
+    setting: TrainingSetting,
+    columns: PlanColumns,
+    *,
+    block_keys: float | None,
+    backward_factor: float = ATTENTION_BACKWARD_FACTOR,
 ) -> tuple[ExecutedFlops, ...]:
     """FLOPs of one plan by part and phase, in the order of the step.
 
@@ -50,6 +54,7 @@ def executed_flops(
         columns: One plan (scalar columns).
         block_keys: Keys (or queries, if more) of one tile of the attention kernel; None for plain attention, which
             computes every score and masks.
+        backward_factor: FLOPs of the kernel's backward pass over those of its forward pass.
     """
     attentions = _attentions(setting)
     totals: defaultdict[tuple[str, Phase], float] = defaultdict(float)
@@ -61,7 +66,9 @@ def executed_flops(
         for ending in _GRADIENTS:
             part = part.removesuffix(ending)
         if (attention := attentions.get(part)) is not None:
-            flops *= _executed_ratio(attention, setting, block_keys=block_keys, is_backward=leaf.phase == "backward")
+            flops *= _executed_ratio(attention, setting, block_keys=block_keys)
+            if leaf.phase == "backward" and block_keys is not None:
+                flops *= backward_factor / ATTENTION_BACKWARD_LEAST
         if flops:
             totals[part, leaf.phase] += flops
     return tuple(ExecutedFlops(part=part, phase=phase, flops=flops) for (part, phase), flops in totals.items())
@@ -78,13 +85,10 @@ def _attentions(setting: TrainingSetting) -> Mapping[str, Attention]:
     }
 
 
-def _executed_ratio(
-    attention: Attention, setting: TrainingSetting, *, block_keys: float | None, is_backward: bool
-) -> float:
-    """What is executed over what must be."""
+def _executed_ratio(attention: Attention, setting: TrainingSetting, *, block_keys: float | None) -> float:
+    """Scores that are computed over those that must be."""
     visible_keys = keys_read(attention, seq_len=setting.seq_len)
     if block_keys is None:
         return keys_in_reach(attention, seq_len=setting.seq_len) / visible_keys
     visited = visited_keys(attention.span, visible_keys=visible_keys, block_keys=block_keys)
-    executed = min(visited, float(setting.seq_len)) / visible_keys
-    return executed * (ATTENTION_BACKWARD_FACTOR / ATTENTION_BACKWARD_LEAST if is_backward else 1.0)
+    return min(visited, float(setting.seq_len)) / visible_keys

@@ -30,6 +30,9 @@ LANES: Final = 128
 HEAD_LANES: Final = 64
 """Heads are whole halves of a register: 64 (gpt-oss), 192 (keys of DeepSeek)."""
 
+FUSED_TILES: Final = 16
+"""Tiles of keys up to which one backward kernel does all: it keeps a gradient of the queries for each of them."""
+
 _TILE = 512
 
 
@@ -84,6 +87,7 @@ def _kernel(program: ForwardProgram, operation: Attention) -> SplashAttentionKer
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel, splash_attention_mask
 
     q_tile, kv_tile = splash_tiles(program)
+    is_fused = program.seq_len // kv_tile <= FUSED_TILES
     layout = program.layout
     num_heads = operation.num_heads // layout.ways(layout.tensor)
     mask = splash_attention_mask.MultiHeadMask([_mask(operation.span, program.seq_len)] * num_heads)
@@ -96,7 +100,9 @@ def _kernel(program: ForwardProgram, operation: Attention) -> SplashAttentionKer
             block_q_dkv=q_tile,
             block_kv_dkv=kv_tile,
             block_kv_dkv_compute=kv_tile,
-            use_fused_bwd_kernel=True,
+            block_q_dq=None if is_fused else q_tile,
+            block_kv_dq=None if is_fused else kv_tile,
+            use_fused_bwd_kernel=is_fused,
         ),
         head_shards=1,
         q_seq_shards=layout.ways(layout.sequence),
@@ -195,7 +201,8 @@ def splash_flops(program: ForwardProgram, operation: Attention) -> Mapping[str, 
     """Matmul FLOPs of one run of each kernel on one device, by the kernel's name.
 
     Forward has the products q·kᵀ, as wide as keys, and p·v, as wide as values. The fused backward kernel has q·kᵀ
-    again and the gradients of q and k, as wide as keys, and those of p and v, as wide as values.
+    again and the gradients of q and k, as wide as keys, and those of p and v, as wide as values. Where it is two, the
+    kernel of k and v leaves out the gradient of q, whose own has q·kᵀ and the gradient of p once more.
 
     Where the cp axis splits the queries it is the mean over devices, as in the equation: of a causal sequence in its
     own order the last of N devices computes up to 2 − 1/N times as much.
@@ -208,8 +215,10 @@ def splash_flops(program: ForwardProgram, operation: Attention) -> Mapping[str, 
     visited = visited_elements(operation.span, seq_len=program.seq_len, q_tile=q_tile, kv_tile=kv_tile)
     pairs = visited / layout.ways(layout.sequence)
     keys, values = (2 * sequences * heads * pairs * width for width in (operation.qk_head_dim, operation.v_head_dim))
+    is_fused = program.seq_len // kv_tile <= FUSED_TILES
     return {
         "splash_mha_fwd_no_residuals": keys + values,
         "splash_mha_fwd_residuals": keys + values,
-        "splash_mha_dkv_no_residuals": 3 * keys + 2 * values,
+        "splash_mha_dkv_no_residuals": (3 if is_fused else 2) * keys + 2 * values,
+        "splash_mha_dq_no_residuals": 2 * keys + values,
     }

@@ -6,12 +6,14 @@ what all devices of a host keep in its memory.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import nan
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.executed import executed_flops
 from ridgeline.cost.memory import training_memory
+from ridgeline.cost.roofline import ATTENTION_BACKWARD_FACTOR
 from ridgeline.cost.step_collectives import step_collectives
 from ridgeline.hlo.parts import Place
 from ridgeline.search.explain import explain_plan
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
 _RECOMPUTED: Final = "recompute"
 _TILE: Final = 512
 """Queries and keys of a tile of splash attention where a job gives none, in our program and in MaxText's."""
+
+_GRADIENT_OF_QUERIES: Final = re.compile(r"splash_m[hq]a_dq")
+_TWO_KERNELS_FACTOR: Final = 3.5
+"""Backward over forward FLOPs where the gradient of queries has a kernel of its own: 7 products over 2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +137,13 @@ def beside_equation(
         host_bytes: Of one device in the host's memory, by the compiler; None where it refused.
     """
     setting, columns = pinned_columns(job)
-    predicted = executed_flops(setting, columns, block_keys=_block_keys(job, summary))
+    has_two = summary is not None and any(_GRADIENT_OF_QUERIES.match(name) for name in summary.kernels)
+    predicted = executed_flops(
+        setting,
+        columns,
+        block_keys=_block_keys(job, summary),
+        backward_factor=_TWO_KERNELS_FACTOR if has_two else ATTENTION_BACKWARD_FACTOR,
+    )
     mesh = {axis: degree for axis, degree in job.plan.mesh.items() if degree > 1}
     micro_steps = job.plan.gradient_accumulation or 1
     return BesideEquation(
