@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.cost.causes import time_by_cause
+from ridgeline.cost.executed import executed_flops
 from ridgeline.cost.memory import training_memory
 from ridgeline.cost.training import local_elements, roofline_s, training_step
 from ridgeline.model.accounting import operations
@@ -48,6 +49,16 @@ def test_full_remat_repeats_all_but_the_last_matmul_of_a_layer() -> None:
 
     repeated = 2 * TOKENS * 8 * (LAYER_WEIGHTS - 2048 * 8192) + TOKENS * 8 * ATTENTION_FLOPS
     assert flops_of(full) - flops_of(kept) == pytest.approx(repeated / 4)
+
+
+def test_logits_in_tiles_are_computed_again_in_the_backward_pass() -> None:
+    setting = replace(setting_on("v5e:2x2"), vocab_tiling=4)
+
+    executed = executed_flops(setting, one_plan(setting, {"fsdp": 4}, policy="none"), block_keys=None)
+
+    once = 2 * TOKENS * HEAD_WEIGHTS / 4
+    logits = {each.phase: each.flops for each in executed if each.part == "head/logits"}
+    assert logits == pytest.approx({"forward": once, "recompute": once, "backward": 2 * once})
 
 
 def test_keeping_the_attention_output_spares_its_recomputation() -> None:

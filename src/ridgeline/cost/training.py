@@ -170,7 +170,8 @@ def _outside(name: str, block: Block, setting: TrainingSetting, columns: PlanCol
         forward.extend(cost.forward)
         backward[:0] = cost.backward
         if setting.vocab_tiling > 1 and isinstance(operation, Matmul):
-            backward.insert(0, in_sequence("recompute", "recompute", cost.forward))
+            again = [replace(part, phase="recompute") for part in cost.forward]
+            backward.insert(0, in_sequence("recompute", "recompute", again))
     needed = gathered_bytes(block.operations, columns=columns, element_bytes=setting.compute_bytes)
     transfer = gather(columns.links["weights"], needed)
     gathers = transfer_part("weights/all_gather", "forward", "weights", transfer, setting=setting)
