@@ -112,6 +112,19 @@ def test_a_part_that_our_program_lacks_is_named(model: str, more: dict[str, obje
     assert caught.value.value == value
 
 
+def test_quantized_experts_are_refused_with_what_can_be_done() -> None:
+    with pytest.raises(InputError) as caught:
+        program_of("mixtral-8x7b", "fsdp=16", plan__quantization="fp8")
+
+    assert str(caught.value) == refusal(
+        "our program has no quantization of experts yet",
+        where="--program ours",
+        value="fp8",
+        expected="no quantization, or a model without experts",
+        fix="leave plan.quantization out, or let MaxText compile the job (--program maxtext)",
+    )
+
+
 @pytest.mark.parametrize(
     ("model", "pipeline", "expected"),
     [

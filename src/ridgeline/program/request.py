@@ -90,7 +90,13 @@ def training_program(job: Job) -> TrainingProgram:
     if batch is None or remat is None:
         raise _missing("the batch" if batch is None else "the remat policy")
     check_model(job.model)
-    refuse_the_first(_unknown_plan_parts(job), expected=f"a plan without; of the axes {', '.join(PROGRAM_AXES)}")
+    refuse_the_first(_unknown_axes(plan), expected=f"a mesh of the axes {', '.join(PROGRAM_AXES)}")
+    refuse_the_first(_unknown_plan_parts(plan), expected="a plan without it")
+    refuse_the_first(
+        _quantized_experts(job),
+        expected="no quantization, or a model without experts",
+        fix="leave plan.quantization out, or let MaxText compile the job (--program maxtext)",
+    )
     tree = model_tree(job.model)
     program = TrainingProgram(
         tree=tree,
@@ -248,13 +254,16 @@ def _unknown_layer_parts(layer: LayerSpec) -> Iterator[tuple[str, object]]:
             yield name, value
 
 
-def _unknown_plan_parts(job: Job) -> Iterator[tuple[str, object]]:
-    """What of a plan our program does not know: (what, which value)."""
-    plan = job.plan
-    asked = plan.context.strategy or "all_gather"
+def _unknown_axes(plan: PlanRequest) -> Iterator[tuple[str, object]]:
+    """Axes of the mesh that our program does not know: (which, its degree)."""
     for axis, degree in plan.mesh.items():
         if axis not in PROGRAM_AXES and degree > 1:
             yield f"{axis} axis", f"{axis}={degree}"
+
+
+def _unknown_plan_parts(plan: PlanRequest) -> Iterator[tuple[str, object]]:
+    """What of the rest of a plan our program does not know: (what, which value)."""
+    asked = plan.context.strategy or "all_gather"
     dispatch = plan.experts.dispatch or "dropless"
     kernels = ("dense",) if dispatch == "capacity" else ("gmm", "ragged_dot")
     for name, value in (
@@ -266,8 +275,12 @@ def _unknown_plan_parts(job: Job) -> Iterator[tuple[str, object]]:
             yield name, value
     if plan.quantization is not None:
         yield from unknown_choices(plan.quantization)
-        if any(isinstance(layer.mlp, MoeSpec) for layer, _ in job.model.layers):
-            yield "quantization of experts", plan.quantization.kind
+
+
+def _quantized_experts(job: Job) -> Iterator[tuple[str, object]]:
+    """Experts that a recipe would take: (what, which recipe)."""
+    if job.plan.quantization is not None and any(isinstance(layer.mlp, MoeSpec) for layer, _ in job.model.layers):
+        yield "quantization of experts", job.plan.quantization.kind
 
 
 def _schedule(plan: PlanRequest) -> Schedule:
