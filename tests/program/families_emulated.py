@@ -1,6 +1,6 @@
 """Run in a process of its own, as `emulated.py`: what our program says of tiny models of every family, as JSON.
 
-    python tests/program/families_emulated.py < questions.json
+    python -m tests.program.families_emulated < questions.json
 
 Questions are those of `emulated.py`: `{"references": [...], "measured": [...]}`. Of the first the answer is the largest
 distance of the program's logits from those of `reference.py`, over the largest logit, and that of the loss, with random
@@ -15,16 +15,15 @@ from functools import partial
 from itertools import chain, cycle, islice
 from typing import TYPE_CHECKING, Any
 
-import emulated
 import jax
 import numpy as np
-import reference
 
 from ridgeline.model.operations import weights_of
 from ridgeline.model.table import changed
 from ridgeline.program.decoder import Decoder
 from ridgeline.program.mesh import cpu_mesh
 from ridgeline.program.training import loss_and_gradients
+from tests.program import emulated, reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

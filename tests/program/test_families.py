@@ -55,7 +55,8 @@ def answers() -> dict[str, Any]:
         ],
     }
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("families_emulated.py"))],
+        [sys.executable, "-m", "tests.program.families_emulated"],
+        cwd=Path(__file__).parents[2],
         input=json.dumps(asked),
         env={**os.environ, "PYTHONWARNINGS": "ignore"},
         capture_output=True,
