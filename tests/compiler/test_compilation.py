@@ -13,10 +13,10 @@ import pytest
 
 from ridgeline.compiler import compilation, installed, process
 from ridgeline.compiler.cache import cache_folder
-from ridgeline.compiler.compilable import Command
+from ridgeline.compiler.compilable import Command, Ended
 from ridgeline.compiler.compilation import compile_program
 from ridgeline.compiler.our_program import OurProgram, compiler_options
-from ridgeline.compiler.process import Limits, run_watched
+from ridgeline.compiler.process import Limits, failed, run_watched
 from ridgeline.errors import InfeasibleError, InputError, MissingExtraError
 from tests.compiler.jobs import TINY, tiny_job
 from tests.messages import refusal
@@ -183,3 +183,13 @@ def test_what_a_job_tells_the_compiler_becomes_its_options() -> None:
         "xla_tpu_enable_sparse_core_collective_offload_reduce_scatter": "false",
         "xla_tpu_enable_sparse_core_collective_offload_all_reduce": "false",
     }
+
+
+def test_a_compiler_that_crashes_has_its_last_words_shown_and_not_its_stack() -> None:
+    words = "F0101 00:00:00.000000 1 bitcast.cc:1] Check failed: a == b bitcast between memory spaces"
+    frames = ["*** Check failure stack trace: ***", *(f"    @     0x7f{number:06x}  (unknown)" for number in range(40))]
+
+    error = failed(Ended(code=-6, said="\n".join([words, *frames]), elapsed_s=1.0, resident_bytes=0.0))
+
+    assert error.what == "the compilation failed (ended by signal 6)"
+    assert error.reasons == (words,)

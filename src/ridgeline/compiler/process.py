@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _TICK_S = 0.1
 _SHOWN_LINES = 6
+_FRAMES = ("@ ", "*** ", "PC: @ ")
+"""How lines of a stack trace in C++ begin."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
 _TPU_ENVIRONMENT: Final[Mapping[str, str]] = {
@@ -150,8 +152,9 @@ def check_ended(ended: Ended, complaint: Path) -> None:
 
 
 def failed(ended: Ended) -> InfeasibleError:
-    """The error of a child that failed: the end of what it said."""
-    said = [line.strip() for line in ended.said.splitlines() if line.strip()][-_SHOWN_LINES:]
+    """The error of a child that failed: the end of what it said, without the frames behind a compiler's last words."""
+    lines = (line.strip() for line in ended.said.splitlines())
+    said = [line for line in lines if line and not line.startswith(_FRAMES)][-_SHOWN_LINES:]
     how = f"ended by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
     return InfeasibleError(
         f"the compilation failed ({how})",
