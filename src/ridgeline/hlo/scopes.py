@@ -2,6 +2,8 @@
 
 XLA rewrites collectives (into parts of a hierarchy over slices, into chains of fusions) and may lose the scope that
 JAX recorded. What a collective is fed was made by the part that it serves: a converted weight, a gradient.
+Matmuls of one input it fuses with the gathers of their weights, and loses their scopes too: such a matmul belongs to
+the part that owns its weight, in the latest phase of what it multiplies.
 """
 
 from __future__ import annotations
@@ -10,18 +12,23 @@ import re
 from collections import deque
 from typing import TYPE_CHECKING, TypeAlias
 
-from ridgeline.hlo.parts import place_of
+from ridgeline.hlo.flops import is_matmul
+from ridgeline.hlo.parts import Place, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ridgeline.hlo.calls import CallGraph
     from ridgeline.hlo.module import Computation, Instruction
+    from ridgeline.hlo.parts import Phase
 
-    _Place: TypeAlias = tuple[Computation, Instruction]
+    _Spot: TypeAlias = tuple[Computation, Instruction]
 
 _RENDEZVOUS = re.compile(r'_xla_host_transfer_rendezvous="[^"]+"')
 _MEETING_POINTS = {"tuple", "while", "conditional"}
+_PHASES: tuple[Phase, ...] = ("", "optimizer", "forward", "recompute", "backward")
+"""In the order of the data: what is computed later may be fed what was computed before."""
+
 _NEAR = 32
 """Operations looked at on each side; beyond them another part of the model begins."""
 
@@ -39,11 +46,48 @@ def nearest_scope(graph: CallGraph, computation: Computation, instruction: Instr
     return named or instruction.op_name or next(filter(None, names), "") or graph.scope(computation, instruction)
 
 
+def place_of_operation(graph: CallGraph, computation: Computation, instruction: Instruction, *, trains: bool) -> Place:
+    """Part and phase of an operation; without a scope, a matmul's by what it multiplies, a fusion's by its matmul."""
+    place = place_of(graph.scope(computation, instruction), trains=trains)
+    if place.part:
+        return place
+    if is_matmul(instruction):
+        return _place_of_matmul(graph, computation, instruction, trains=trains)
+    fused = (graph.module.computations[name] for name in instruction.called("calls") if instruction.opcode == "fusion")
+    inside = {
+        place_of_operation(graph, each, matmul, trains=trains) for each in fused for matmul in each if is_matmul(matmul)
+    }
+    return inside.pop() if len(inside) == 1 else place
+
+
+def _place_of_matmul(graph: CallGraph, computation: Computation, matmul: Instruction, *, trains: bool) -> Place:
+    """Of a matmul that names no part: no part either where it multiplies the weights of two, or of none."""
+    scopes = (_made_under(graph, operand) for operand in _known(computation, matmul.operands))
+    operands = [place_of(scope, trains=trains) for scope in scopes]
+    parts = {each.part for each in operands} & _owners_of_matrices(graph)
+    around = place_of(graph.scope(computation, matmul), trains=trains).phase
+    fed: list[Phase] = ["", *(each.phase for each in operands)]
+    phase = around if matmul.op_name else max(fed, key=_PHASES.index) or around
+    return Place(part=parts.pop() if len(parts) == 1 else "", phase=phase)
+
+
+def _made_under(graph: CallGraph, spot: _Spot) -> str:
+    """The nearest scope that names a part, of a value or of what it is made from."""
+    made_from = (spot, *_outwards(spot, lambda place: _makers(graph, *place)))
+    return next((each.op_name for _, each in made_from if _names_part(each.op_name)), "")
+
+
+def _owners_of_matrices(graph: CallGraph) -> set[str]:
+    """The parts whose weights the program is given, without the norms: those multiply no matrices."""
+    given = (each for each in graph.module.entry_computation if each.opcode == "parameter")
+    return {part for each in given if not (part := place_of(each.op_name, trains=True).part).endswith("norm")} - {""}
+
+
 def _names_part(op_name: str) -> bool:
     return bool(place_of(op_name, trains=True).part)
 
 
-def _makers(graph: CallGraph, computation: Computation, instruction: Instruction) -> Iterable[_Place]:
+def _makers(graph: CallGraph, computation: Computation, instruction: Instruction) -> Iterable[_Spot]:
     """What an operation is fed; a parameter of a fusion, or of what runs beside, is what its caller hands in."""
     if instruction.opcode == "recv":
         return [(computation, each) for each in computation if each.opcode == "send" and _meet(each, instruction)]
@@ -64,7 +108,7 @@ def _meet(send: Instruction, recv: Instruction) -> bool:
     return sent is not None and received is not None and sent[0] == received[0]
 
 
-def _users(graph: CallGraph, computation: Computation, instruction: Instruction) -> Iterable[_Place]:
+def _users(graph: CallGraph, computation: Computation, instruction: Instruction) -> Iterable[_Spot]:
     """What uses an operation; not in a fusion, which may hold the work of another part."""
     if graph.is_fused(computation.name):
         return ()
@@ -77,11 +121,11 @@ def _users(graph: CallGraph, computation: Computation, instruction: Instruction)
     ]
 
 
-def _known(computation: Computation, names: Iterable[str]) -> list[_Place]:
+def _known(computation: Computation, names: Iterable[str]) -> list[_Spot]:
     return [(computation, computation.instructions[name]) for name in names if name in computation.instructions]
 
 
-def _outwards(start: _Place, beside: Callable[[_Place], Iterable[_Place]]) -> Iterator[_Place]:
+def _outwards(start: _Spot, beside: Callable[[_Spot], Iterable[_Spot]]) -> Iterator[_Spot]:
     """Operations around one, breadth first; not through tuples and loops, where everything meets."""
     seen, waiting = {start[1].name}, deque(beside(start))
     while waiting and len(seen) <= _NEAR:

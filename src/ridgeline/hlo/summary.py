@@ -18,6 +18,7 @@ from ridgeline.hlo.flops import is_matmul, matmul_dtype, matmul_flops
 from ridgeline.hlo.memory import entry_memory, largest_buffers
 from ridgeline.hlo.module import MAIN_THREAD
 from ridgeline.hlo.parts import Place, differentiates, place_of
+from ridgeline.hlo.scopes import place_of_operation
 from ridgeline.hlo.traffic import hbm_bytes
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ def _matmuls(graph: CallGraph, *, trains: bool) -> Iterator[_Computed]:
         for instruction in computation:
             if is_matmul(instruction):
                 yield _Computed(
-                    place=place_of(graph.scope(computation, instruction), trains=trains),
+                    place=place_of_operation(graph, computation, instruction, trains=trains),
                     dtype=matmul_dtype(computation, instruction),
                     flops=count * matmul_flops(computation, instruction),
                 )
@@ -256,7 +257,7 @@ def _kernels(graph: CallGraph, rules: Mapping[str, KernelRule], *, trains: bool)
     """Every custom call that a rule counts."""
     for computation, instruction, count in _custom_calls(graph):
         if (rule := _rule(rules, instruction)) is not None:
-            place = place_of(graph.scope(computation, instruction), trains=trains)
+            place = place_of_operation(graph, computation, instruction, trains=trains)
             yield _Computed(place=place, dtype=KERNELS, flops=count * rule(computation, instruction))
 
 
@@ -264,7 +265,7 @@ def _uncounted(graph: CallGraph, rules: Mapping[str, KernelRule], *, trains: boo
     """The custom calls that no rule counts, those alike as one."""
     found: dict[tuple[str, str, Place], UncountedOperation] = {}
     for computation, instruction, count in _custom_calls(graph):
-        target, place = _target(instruction), place_of(graph.scope(computation, instruction), trains=trains)
+        target, place = _target(instruction), place_of_operation(graph, computation, instruction, trains=trains)
         if _rule(rules, instruction) is not None:
             continue
         key = (target, kernel_name(instruction), place)
@@ -327,7 +328,7 @@ def _estimates(graph: CallGraph, *, trains: bool) -> list[Operation]:
         Operation(
             name=instruction.name,
             opcode=instruction.opcode,
-            place=place_of(graph.scope(computation, instruction), trains=trains),
+            place=place_of_operation(graph, computation, instruction, trains=trains),
             count=count,
             estimated_cycles=count * cycles,
         )
@@ -360,7 +361,7 @@ def _traffic(graph: CallGraph, *, trains: bool) -> Mapping[Place, float]:
         if not graph.is_fused(computation.name):
             for instruction in computation:
                 if moved_bytes := hbm_bytes(graph, computation, instruction):
-                    place = place_of(graph.scope(computation, instruction), trains=trains)
+                    place = place_of_operation(graph, computation, instruction, trains=trains)
                     totals[place] += count * moved_bytes
     return totals
 
