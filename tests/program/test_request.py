@@ -10,7 +10,7 @@ from ridgeline.job.reading import read_job
 from ridgeline.model.operations import Attention
 from ridgeline.program.layout import Layout
 from ridgeline.program.request import TrainingProgram, training_program
-from ridgeline.program.splash import splash_flops
+from ridgeline.program.splash import splash_flops, splash_tiles
 from ridgeline.program.training import stacked_shape
 from tests.messages import refusal
 
@@ -229,6 +229,25 @@ def test_a_splash_kernel_skips_the_tiles_behind_a_window(window: int, visited: i
     pairs = 2 * 4 * visited * 1024 * 512
     assert splash_flops(program, scores)["splash_mha_fwd_residuals"] == pairs * (64 + 128)
     assert splash_flops(program, scores)["splash_mha_dkv_no_residuals"] == pairs * (3 * 64 + 2 * 128)
+
+
+@pytest.mark.parametrize(
+    ("asked", "value", "of"),
+    [("block_q", 100, "1024 queries"), ("block_q", 64, "1024 queries"), ("block_kv", 768, "4096 keys")],
+)
+def test_a_tile_that_the_splash_kernel_cannot_compute_is_refused(asked: str, value: int, of: str) -> None:
+    program = program_of("llama3.1-8b", "fsdp=4,cp=4", plan__attention={asked: value})
+
+    with pytest.raises(InputError) as caught:
+        splash_tiles(program)
+
+    assert str(caught.value) == refusal(
+        f"the splash kernel has no tiles of so many {of.partition(' ')[2]}",
+        where=f"plan.attention.{asked}",
+        value=str(value),
+        expected=f"a multiple of 128 that divides the {of} of a sequence on a device",
+        fix="use 512, or leave it out",
+    )
 
 
 def test_heads_of_a_fused_projection_are_shared_out_whole() -> None:

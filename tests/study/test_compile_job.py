@@ -17,6 +17,7 @@ from ridgeline.hlo.peak import LiveValue
 from ridgeline.report.compiled_job import compiled_job_json, compiled_job_report
 from ridgeline.report.terminal import screen
 from ridgeline.study.compile_job import CompileAnswer, compile_job
+from ridgeline.study.compiled_program import Asked, readable_program
 from tests.compiler.jobs import TINY, tiny_job
 
 if TYPE_CHECKING:
@@ -91,6 +92,14 @@ def test_a_model_that_the_program_lacks_is_refused_before_a_plan_is_searched() -
 
     with pytest.raises(InputError, match="our program has no attention to later tokens yet"):
         compile_job(tiny_job(model={**model, "attention": later}), compiler="cpu")
+
+
+def test_tiles_of_a_kernel_are_refused_before_the_compiler_starts_and_only_where_it_runs() -> None:
+    job = tiny_job(plan__attention={"block_q": 100})
+
+    with pytest.raises(InputError, match="no tiles of so many queries"):
+        readable_program(job, Asked(program="ours", compiler="tpu"))
+    assert not readable_program(job, Asked(program="ours", compiler="cpu")).rules
 
 
 def test_the_json_answer_keeps_the_keys_it_promises(answer: CompileAnswer) -> None:

@@ -13,6 +13,8 @@ from functools import partial
 from math import gcd, sqrt
 from typing import TYPE_CHECKING, Final, cast
 
+from ridgeline.errors import InputError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -169,11 +171,30 @@ def _seen_by_all(span: Span, queries: slice, seq_len: int) -> range:
 
 
 def splash_tiles(program: ForwardProgram) -> tuple[int, int]:
-    """Queries and keys of one tile, no more than a device has of them."""
-    tiles = program.attention.block_q, program.attention.block_kv
-    own = num_queries(program), program.seq_len
-    q_tile, kv_tile = (min(tile, there) if tile else gcd(there, _TILE) for tile, there in zip(tiles, own, strict=True))
-    return q_tile, kv_tile
+    """Queries and keys of one tile, no more than a device has of them.
+
+    Raises:
+        InputError: The kernel cannot compute a tile that is asked for.
+    """
+    asked = program.attention
+    return (
+        _tile(asked.block_q, num_queries(program), where="plan.attention.block_q", what="queries"),
+        _tile(asked.block_kv, program.seq_len, where="plan.attention.block_kv", what="keys"),
+    )
+
+
+def _tile(asked: int | None, there: int, *, where: str, what: str) -> int:
+    """Whole registers that divide what is there."""
+    tile = gcd(there, _TILE) if asked is None else min(asked, there)
+    if asked is not None and (there % tile or tile % LANES):
+        raise InputError(
+            f"the splash kernel has no tiles of so many {what}",
+            where=where,
+            value=asked,
+            expected=f"a multiple of {LANES} that divides the {there} {what} of a sequence on a device",
+            fix=f"use {gcd(there, _TILE)}, or leave it out",
+        )
+    return tile
 
 
 def num_queries(program: ForwardProgram) -> int:

@@ -172,7 +172,7 @@ def _answered(
     readable = ReadableProgram(
         compilable=OurProgram(job=job, compiler=compiler, serving=program.phase),
         mesh=program.layout.axes_of_a_slice,
-        rules=kernel_rules(program),
+        rules=kernel_rules(program, is_tpu=compiler == "tpu"),
     )
     compilation = compile_program(readable.compilable, limits=limits, progress=progress)
     progress("reading the compiled program")

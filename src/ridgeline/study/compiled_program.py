@@ -16,6 +16,7 @@ from ridgeline.hlo.parts import place_of
 from ridgeline.job.job import Remat
 from ridgeline.model.accounting import operations
 from ridgeline.model.operations import Attention, ExpertMatmul
+from ridgeline.program.attention import chosen_kernel
 from ridgeline.program.grouped_matmul import gmm_flops
 from ridgeline.program.request import check_model, training_program
 from ridgeline.program.splash import splash_flops
@@ -135,7 +136,7 @@ def readable_program(job: Job, asked: Asked) -> ReadableProgram:
     return ReadableProgram(
         compilable=OurProgram(job=job, compiler=asked.compiler),
         mesh=program.layout.axes_of_a_slice,
-        rules=kernel_rules(program),
+        rules=kernel_rules(program, is_tpu=asked.compiler == "tpu"),
     )
 
 
@@ -169,12 +170,16 @@ def _other_compiler(compiler: str) -> InputError:
     )
 
 
-def kernel_rules(program: ForwardProgram) -> Mapping[str, KernelRule]:
-    """FLOPs of our program's kernels, which their text does not tell."""
+def kernel_rules(program: ForwardProgram, *, is_tpu: bool) -> Mapping[str, KernelRule]:
+    """FLOPs of our program's kernels, which their text does not tell.
+
+    Raises:
+        InputError: A kernel of attention is asked for, or tiles of one, that cannot run here.
+    """
     found: dict[str, dict[str, float]] = {}
     for path, operation, _ in operations(program.tree):
         match operation:
-            case Attention():
+            case Attention() if chosen_kernel(program, operation, is_tpu=is_tpu) == "splash":
                 flops_of_kernels = splash_flops(program, operation)
             case ExpertMatmul():
                 flops_of_kernels = gmm_flops(program, operation)
