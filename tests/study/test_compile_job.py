@@ -65,9 +65,62 @@ def test_parts_of_the_compiled_program_are_those_of_the_model(answer: CompileAns
     } <= places
 
 
-def test_the_collectives_run_over_the_axes_of_the_mesh(answer: CompileAnswer) -> None:
+def collectives_of(answer: CompileAnswer, part: str) -> dict[tuple[str, str, str], tuple[float, float]]:
+    """Runs and bytes by kind, axis and phase."""
     assert answer.summary is not None
-    assert {found.collective.axis for found in answer.summary.collectives} >= {"fsdp", "tp"}
+    totals: dict[tuple[str, str, str], tuple[float, float]] = {}
+    for placed in answer.summary.collectives:
+        if placed.place.part.partition("/")[0] == part:
+            key = placed.collective.kind, placed.collective.axis, placed.place.phase
+            runs, size_bytes = totals.get(key, (0.0, 0.0))
+            found = placed.collective
+            totals[key] = runs + found.count, size_bytes + found.count * found.array_bytes
+    return totals
+
+
+# XLA for CPUs moves everything in f32, and writes each reduce-scatter as an all-reduce of the whole array.
+F32, LAYERS, EMBED, VOCAB = 4, 2, 256, 1024
+STREAM = (4 // 2) * 256 * EMBED * F32  # a device's 2 of 4 sequences of 256 tokens, gathered along tp
+MATRICES = EMBED * (4 + 2 + 2 + 4) * 128 + 3 * EMBED * 512  # query, key, value, out; gate, up, down
+GATHERED = MATRICES // 2 * F32  # still split by tp
+SCALES = 2 * EMBED * F32  # the norms of a layer
+
+
+def test_a_layer_gathers_each_weight_twice_and_the_stream_around_each_block_and_nothing_else(
+    answer: CompileAnswer,
+) -> None:
+    found = collectives_of(answer, "layer")
+
+    assert {key: moved for key, moved in found.items() if key[0] != "all_reduce"} == {
+        ("all_gather", "fsdp", "forward"): (LAYERS * 7, LAYERS * GATHERED),
+        ("all_gather", "fsdp", "recompute"): (LAYERS * 7, LAYERS * GATHERED),
+        # The inputs of attention and MLP; both again; the gradients of both outputs.
+        ("all_gather", "tp", "forward"): (LAYERS * 2, LAYERS * 2 * STREAM),
+        ("all_gather", "tp", "recompute"): (LAYERS * 2, LAYERS * 2 * STREAM),
+        ("all_gather", "tp", "backward"): (LAYERS * 2, LAYERS * 2 * STREAM),
+    }
+
+
+def test_a_layer_sums_each_gradient_once_and_each_partial_product(answer: CompileAnswer) -> None:
+    found = collectives_of(answer, "layer")
+
+    # XLA joins several sums in one, so only bytes are told. Along tp: both outputs; attention's again, for the MLP's
+    # is read by nobody; the inputs' gradients from query, key, value and from gate, up; norms of a split sequence.
+    assert {key: moved for key, (_, moved) in found.items() if key[0] != "all_gather"} == {
+        ("all_reduce", "fsdp", "backward"): LAYERS * (GATHERED + SCALES),
+        ("all_reduce", "tp", "forward"): LAYERS * 2 * STREAM,
+        ("all_reduce", "tp", "recompute"): LAYERS * STREAM,
+        ("all_reduce", "tp", "backward"): LAYERS * ((3 + 2) * STREAM + SCALES),
+    }
+
+
+def test_the_head_gathers_its_table_and_its_input_once(answer: CompileAnswer) -> None:
+    found = collectives_of(answer, "head")
+
+    assert {key: moved for key, moved in found.items() if key[0] != "all_reduce"} == {
+        ("all_gather", "fsdp", ""): (1, EMBED * VOCAB // 2 * F32),
+        ("all_gather", "tp", "forward"): (1, STREAM),
+    }
 
 
 def test_the_same_question_is_answered_from_the_cache(answer: CompileAnswer) -> None:
