@@ -63,3 +63,34 @@ def test_values_have_the_names_of_the_model() -> None:
 
 def test_a_list_that_is_not_there_names_nothing() -> None:
     assert live_at_peak([], module(PROGRAM), most=16) == ()
+
+
+MOVED = """  BufferLiveRange:
+    mu{}:0-9
+    logits{}:2-6
+    loop{}:3-5
+    loop{1}:3-5
+    loop{2}:3-5
+    near{}:3-5
+    gone{}:3-5
+    empty{}:6-8
+  Live ranges at 7 (peak):
+    mu{}: 32 bytes (cumulative: 32 bytes)
+"""
+
+
+def test_a_moment_when_more_lives_is_the_peak_whatever_the_list_says() -> None:
+    values = live_at_peak(MOVED.splitlines(), module(PROGRAM), most=16)
+
+    assert [(each.name, each.size_bytes) for each in values] == [
+        ("loop", 64.0),  # f32[2,8]
+        ("mu", 32.0),
+        ("logits", 32.0),
+        ("loop", 32.0),  # f32[8]; nothing of the tuple itself, of VMEM, or of what the program does not define
+    ]
+
+
+def test_a_result_may_take_the_place_of_what_is_used_for_the_last_time() -> None:
+    ranges = ["    mu{}:0-4\n", "    logits{}:4-9\n"]
+
+    assert len(live_at_peak(ranges, module(PROGRAM), most=16)) == 1

@@ -6,15 +6,22 @@ The list is in the file `*-live-range.txt` that XLA for TPUs writes with `xla_du
       fusion.239{}: 34359738368 bytes (cumulative: 34359738368 bytes)
       while.47{2}: 134217728 bytes (cumulative: 34493956096 bytes)
 
-A value is an operation's result; in braces the place in it, where it is a tuple.
+A value is an operation's result; in braces the place in it, where it is a tuple. Before that list the file has the
+steps of the schedule from which to which each value lives:
+
+      fusion.364{1}:494-1130
+
+Where loops are nested, the moment that XLA calls the peak may be another: of what it lists there and what lives at the
+moment when the ranges and the program's shapes add up to most, the larger counts.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass
-from itertools import islice
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, TypeAlias
 
 from ridgeline.hlo.calls import call_graph
 from ridgeline.hlo.parts import place_of
@@ -22,14 +29,19 @@ from ridgeline.hlo.scopes import nearest_scope
 from ridgeline.hlo.shape import HBM, ArrayShape, TupleShape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ridgeline.hlo.calls import CallGraph
     from ridgeline.hlo.module import Computation, HloModule, Instruction
     from ridgeline.hlo.shape import Shape
 
+    _Where: TypeAlias = Mapping[str, tuple[Computation, Instruction]]
+    _Sized: TypeAlias = tuple[str, tuple[int, ...], float]
+    """Name, place in a tuple, and bytes of a value."""
+
 _PEAK = re.compile(r"\s*Live ranges at \d+ \(peak\):")
 _VALUE = re.compile(r"\s+(?P<name>[^\s{]+)\{(?P<place>[\d,]*)\}: (?P<bytes>\d+) bytes")
+_RANGE = re.compile(r"\s+(?P<name>[^\s{]+)\{(?P<place>[\d,]*)\}:\s*(?P<first>\d+)-(?P<last>\d+)\s*")
 _ROLE = re.compile(r"\b(mu|nu)\b")
 _COPIES = {"copy", "copy-start", "copy-done", "bitcast", "convert", "optimization-barrier"}
 _DEEPEST = 16
@@ -79,20 +91,53 @@ def live_at_peak(lines: Iterable[str], module: HloModule, *, most: int) -> tuple
     """
     graph = call_graph(module)
     where = {each.name: (computation, each) for computation, _ in graph.reached() for each in computation}
-    sized = sorted(_listed(lines), key=lambda item: -item[2])
-    values = (_named(graph, where, *item) for item in sized if _in_hbm(where.get(item[0]), item[1]))
-    return tuple(islice(values, most))
+    text = tuple(lines)
+    listed = [item for item in _listed(text) if _in_hbm(where.get(item[0]), item[1])]
+    live = max(listed, _largest_moment(text, where), key=_total_bytes)
+    largest = sorted(live, key=lambda item: -item[2])[:most]
+    return tuple(_named(graph, where, *item) for item in largest)
 
 
-def _listed(lines: Iterable[str]) -> Iterator[tuple[str, tuple[int, ...], float]]:
-    """Name, place in a tuple, and bytes of each value of the list."""
+def _total_bytes(values: Iterable[_Sized]) -> float:
+    return sum(size_bytes for _, _, size_bytes in values)
+
+
+def _largest_moment(lines: Iterable[str], where: _Where) -> Sequence[_Sized]:
+    """What lives at the moment when most does: of the values whose size in HBM the program's text tells.
+
+    A value's last step is not counted: there its place may be taken by the result.
+    """
+    ranges: list[tuple[int, int, _Sized]] = []
+    for line in lines:
+        found = _RANGE.fullmatch(line)
+        if found is not None and found["name"] in where:
+            place = _place(found["place"])
+            shape = _at(where[found["name"]][1].shape, place)
+            if isinstance(shape, ArrayShape) and shape.memory_space == HBM:
+                sized = (found["name"], place, shape.allocated_bytes)
+                ranges.append((int(found["first"]), int(found["last"]), sized))
+    changes: defaultdict[int, float] = defaultdict(float)
+    for first, last, (_, _, size_bytes) in ranges:
+        changes[first] += size_bytes
+        changes[last] -= size_bytes
+    moments = sorted(changes)
+    totals = accumulate(changes[moment] for moment in moments)
+    peak, _ = max(zip(moments, totals, strict=True), key=lambda each: each[1], default=(0, 0))
+    return [sized for first, last, sized in ranges if first <= peak < last]
+
+
+def _place(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(",") if number)
+
+
+def _listed(lines: Iterable[str]) -> Iterator[_Sized]:
+    """The values of the list."""
     is_listed = False
     for line in lines:
         if _PEAK.match(line):
             is_listed = True
         elif is_listed and (value := _VALUE.match(line)):
-            place = tuple(int(number) for number in value["place"].split(",") if number)
-            yield value["name"], place, float(value["bytes"])
+            yield value["name"], _place(value["place"]), float(value["bytes"])
         elif is_listed:
             return
 
@@ -105,7 +150,7 @@ def _in_hbm(found: tuple[Computation, Instruction] | None, place: tuple[int, ...
 
 def _named(
     graph: CallGraph,
-    where: Mapping[str, tuple[Computation, Instruction]],
+    where: _Where,
     name: str,
     place: tuple[int, ...],
     size_bytes: float,
