@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+from tests.measured.compiled import compiled_plans
 from tests.measured.recipes import Recipe, beside_the_planner, differences, published_recipes
 
 RECIPES = {case.name: case for case in published_recipes()}
@@ -37,3 +38,11 @@ def test_the_planner_finds_the_mesh_of_the_dense_recipes(name: str) -> None:
     published = {axis: degree for axis, degree in RECIPES[name].job.plan.mesh.items() if degree > 1}
 
     assert planned(name).planned.plan.mesh == published
+
+
+def test_both_compiled_plans_need_the_memory_that_the_equation_says() -> None:
+    plans = compiled_plans()
+
+    assert len(plans) >= 2
+    for plan in plans:
+        assert plan.estimate.memory.total_bytes == pytest.approx(plan.peak_bytes, rel=0.1)
