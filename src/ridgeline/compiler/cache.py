@@ -114,10 +114,11 @@ def store(key: str, outcome: Outcome, hlo: Path | None) -> Entry:
 
 
 def source_digest() -> str:
-    """A digest of the code that decides what a job becomes when it is lowered."""
+    """A digest of the code that decides what a job becomes when it is lowered, and what is kept of its peak."""
     package = Path(__file__).parents[1]
     files = [path for folder in ("program", "compiler", "model") for path in sorted((package / folder).rglob("*.py"))]
     files += [package / "cost" / "columns.py", package / "job" / "remat.py"]
+    files += [package / "hlo" / name for name in ("parts.py", "peak.py", "scopes.py")]
     return _digest(b"".join(path.read_bytes() for path in files))
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ridgeline.report.beside_equation import collective_pieces, parts_table
 from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report, Table
 from ridgeline.report.jsonable import jsonable
-from ridgeline.report.peak import peak_table
 from ridgeline.units import (
     format_bytes,
     format_count,
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from ridgeline.hlo.collectives import HostTransfer
     from ridgeline.hlo.memory import Buffer
     from ridgeline.hlo.parts import Place
-    from ridgeline.hlo.peak import LiveValue
     from ridgeline.hlo.summary import HloSummary, Operation, PartTotal, PlacedCollective
     from ridgeline.report.blocks import Piece, Tone
     from ridgeline.report.jsonable import Json
@@ -154,14 +152,14 @@ def _place_json(place: Place) -> dict[str, Json]:
 
 
 def compile_pieces(
-    summary: HloSummary, beside: BesideEquation | None = None, peak: Sequence[LiveValue] = ()
+    summary: HloSummary, beside: BesideEquation | None = None, peak: Table | None = None
 ) -> Iterator[Piece]:
     """The pieces of the screen.
 
     Args:
         summary: What the text says.
         beside: The equation's account of the same step, if there is one.
-        peak: What the compiler says of the memory's peak, if it does.
+        peak: The largest values at the memory's peak, if the compiler tells.
     """
     if unknowns := tuple(Cell(text=line, tone="warn") for line in _unknowns(summary)):
         yield Paragraphs(lines=unknowns, title="not known")
@@ -178,7 +176,7 @@ def compile_pieces(
         yield _parts(summary.parts)
     if summary.heaviest:
         yield _heaviest(summary.heaviest)
-    yield peak_table(peak) if peak else _largest(summary.largest)
+    yield _largest(summary.largest) if peak is None else peak
 
 
 def _unknowns(summary: HloSummary) -> Iterator[str]:

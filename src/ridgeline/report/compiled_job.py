@@ -49,11 +49,12 @@ def compiled_job_report(answer: CompileAnswer) -> Report:
 
 def _of_text(answer: CompileAnswer) -> Iterator[Piece]:
     """What the compiled text says, or at least what the compiler had no place for."""
-    peak = answer.compilation.outcome.largest
+    largest = answer.compilation.outcome.largest
+    peak = peak_table(largest, peak_bytes=answer.peak_bytes) if largest else None
     if answer.summary is not None:
         yield from compile_pieces(answer.summary, answer.beside, peak)
-    elif peak:
-        yield peak_table(peak)
+    elif peak is not None:
+        yield peak
 
 
 def compiled_job_json(answer: CompileAnswer) -> dict[str, Json]:

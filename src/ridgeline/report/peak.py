@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import TYPE_CHECKING
 
 from ridgeline.report.blocks import Cell, Table
@@ -9,7 +10,7 @@ from ridgeline.report.jsonable import jsonable
 from ridgeline.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ridgeline.hlo.peak import LiveValue
     from ridgeline.report.jsonable import Json
@@ -17,8 +18,13 @@ if TYPE_CHECKING:
 _MOST_ROWS = 12
 
 
-def peak_table(values: Sequence[LiveValue]) -> Table:
-    """What takes most of the memory, by the names of the model."""
+def peak_table(values: Sequence[LiveValue], *, peak_bytes: float) -> Table:
+    """What takes most of the memory, by the names of the model, and how much of the peak that is.
+
+    Args:
+        values: The largest.
+        peak_bytes: The compiler's peak, or what it needed and did not find.
+    """
     return Table(
         title="largest values at the peak",
         columns=("what", "size", "shape", "operation"),
@@ -32,8 +38,18 @@ def peak_table(values: Sequence[LiveValue]) -> Table:
             for each in values[:_MOST_ROWS]
         ),
         right=frozenset({1}),
-        note=f"{len(values) - _MOST_ROWS} more in --json" if len(values) > _MOST_ROWS else "",
+        note="; ".join(_notes(values, peak_bytes)),
     )
+
+
+def _notes(values: Sequence[LiveValue], peak_bytes: float) -> Iterator[str]:
+    together_bytes = sum(each.size_bytes for each in values)
+    if together_bytes > peak_bytes:
+        yield f"together {format_bytes(together_bytes)}, more than the peak: some take another's place"
+    elif not isnan(peak_bytes):
+        yield f"together {format_bytes(together_bytes)} of {format_bytes(peak_bytes)} at the peak"
+    if len(values) > _MOST_ROWS:
+        yield f"{len(values) - _MOST_ROWS} of them in --json only"
 
 
 def peak_json(values: Sequence[LiveValue]) -> list[Json]:
