@@ -68,7 +68,8 @@ HOST = HostMemory(device_bytes=50e9, num_devices=8, ram_bytes=512e9, predicted_b
 @pytest.mark.parametrize(
     ("host", "total_bytes", "exceeds", "words"),
     [
-        (HOST, 400e9, False, "8 devices of a host keep 373 GiB of 477 GiB in its memory together (46.6 GiB a device)."),
+        (HOST, 400e9, False, "8 devices of a host keep 373 GiB of 477 GiB in its memory together (46.6 GiB a device;"),
+        (HOST, 400e9, False, "(46.6 GiB a device; 363 GiB by the equation)."),
         (replace(HOST, ram_bytes=384e9), 400e9, True, "more than it has; the compiler looks at one device alone"),
         (replace(HOST, device_bytes=None), 390e9, False, "(by the equation)"),
         (replace(HOST, ram_bytes=None), 400e9, False, "keep 373 GiB in its memory"),
@@ -85,4 +86,10 @@ def test_the_devices_of_a_host_share_its_memory(
 
 
 def test_a_host_in_which_nothing_is_kept_is_not_mentioned() -> None:
-    assert not list(host_pieces(replace(HOST, device_bytes=0.0)))
+    assert not list(host_pieces(replace(HOST, device_bytes=0.0, predicted_bytes=0.0)))
+
+
+def test_a_host_in_which_the_program_keeps_nothing_of_what_the_equation_expects_is_shown() -> None:
+    text = screen(Report(headline="", pieces=tuple(host_pieces(replace(HOST, device_bytes=0.0)))))
+
+    assert "(0 B a device; 363 GiB by the equation)" in " ".join(text.split())

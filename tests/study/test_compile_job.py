@@ -11,7 +11,7 @@ import pytest
 from ridgeline.cli.app import main
 from ridgeline.compiler import compilation
 from ridgeline.compiler.cache import Entry
-from ridgeline.compiler.outcome import Outcome, OutOfMemory
+from ridgeline.compiler.outcome import CompiledMemory, Outcome, OutOfMemory
 from ridgeline.errors import InputError
 from ridgeline.hlo.peak import LiveValue
 from ridgeline.report.compiled_job import compiled_job_json, compiled_job_report
@@ -203,6 +203,32 @@ def test_a_program_that_the_compiler_refuses_does_not_fit(
     found = json.loads(capsys.readouterr().out)
     assert (code, found["memory"]["verdict"], found["memory"]["peak_bytes"]) == (1, "does_not_fit", 64e9)
     assert (found["collectives"], found["memory"]["largest"], found["flops"]) == ([], [], None)
+
+
+@pytest.mark.parametrize(("compiled_mib", "is_why"), [(180, True), (330, False), (100, False)])
+def test_the_equation_needs_more_because_of_the_logits_gradient_where_that_accounts_for_it(
+    monkeypatch: pytest.MonkeyPatch, compiled_mib: int, is_why: object
+) -> None:
+    pytest.importorskip("libtpu")
+    memory = CompiledMemory(
+        arguments_bytes=2.0**20,
+        outputs_bytes=0.0,
+        aliased_bytes=0.0,
+        temporaries_bytes=0.0,
+        code_bytes=0.0,
+        host_bytes=0.0,
+        peak_bytes=compiled_mib * 2.0**20,
+    )
+    outcome = Outcome(compile_s=2.0, lower_s=1.0, process_bytes=1e9, memory=memory)
+    monkeypatch.setattr(compilation, "load", lambda _: Entry(outcome=outcome, hlo=None))
+    job = tiny_job(model={**TINY, "vocab_size": 32768}, plan__mesh={"fsdp": 4}, workload__seq_len=2048)
+
+    answer = compile_job(job, compiler="tpu", program="ours")
+    text = " ".join(screen(compiled_job_report(answer)).split())
+
+    # One sequence of 2,048 tokens a device, 32,768 logits of two bytes for each; about 329 MiB by the equation.
+    assert answer.logits_gradient_bytes == (2048 * 32768 * 2 if is_why else 0)
+    assert ("the logits' gradient (128 MiB) beside the logits" in text) == is_why
 
 
 def test_the_pipeline_that_was_chosen_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

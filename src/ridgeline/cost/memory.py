@@ -218,6 +218,18 @@ def _logits_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) 
     return rows / columns.stages / setting.vocab_tiling * vocab / columns.tensor * LOGITS_BYTES
 
 
+def logits_gradient_bytes(setting: TrainingSetting, columns: PlanColumns) -> float:
+    """Of one plan's peak, what a program that writes the logits' gradient over the logits does not need.
+
+    Nothing where the peak is the layers', or where the table is larger than the logits: then its gradient is counted.
+    """
+    logits = _logits_bytes(setting, columns, tokens_per_microbatch(setting, columns))
+    table = gathered_bytes([_unembedding(setting)], columns=columns, element_bytes=setting.compute_bytes)
+    parts = training_memory(setting, columns).parts
+    of_head = sum(float(parts[name]) for name in ("head_waiting", "logits_waiting", "head_working_set"))
+    return min(float(logits), of_head) if float(logits) >= float(table) else 0.0
+
+
 def _unembedding(setting: TrainingSetting) -> Matmul:
     return next(operation for operation in reversed(setting.tree.head.operations) if isinstance(operation, Matmul))
 

@@ -86,11 +86,13 @@ def _part_json(row: PartRow) -> dict[str, Json]:
 
 
 def host_pieces(host: HostMemory) -> Iterator[Piece]:
-    """A host's memory, where anything is kept in it."""
-    if not host.total_bytes:
+    """A host's memory, where either witness keeps anything in it."""
+    if not (host.total_bytes or host.predicted_bytes):
         return
     there = "" if host.ram_bytes is None else f" of {format_bytes(host.ram_bytes)}"
-    by = "by the equation" if host.device_bytes is None else f"{format_bytes(host.device_bytes)} a device"
+    by = "by the equation"
+    if host.device_bytes is not None:
+        by = f"{format_bytes(host.device_bytes)} a device; {format_bytes(host.predicted_bytes)} by the equation"
     devices = format_things(host.num_devices, "device")
     text = f"{devices} of a host keep {format_bytes(host.total_bytes)}{there} in its memory together ({by})."
     if host.exceeds:

@@ -71,6 +71,7 @@ def compiled_job_json(answer: CompileAnswer) -> dict[str, Json]:
         "predicted_verdict": answer.estimate.memory.verdict,
         "host": host_json(answer.beside.host),
         **({"largest": peak_json(outcome.largest)} if outcome.largest else {}),
+        "logits_gradient_bytes": jsonable(answer.logits_gradient_bytes),
         "predicted_parts": {f"{name}_bytes": jsonable(part) for name, part in answer.estimate.memory.parts.items()},
         **compiled_memory_json(outcome.memory),
     }
@@ -116,11 +117,19 @@ def _rows(answer: CompileAnswer) -> Iterator[tuple[str, Cell]]:
     predicted_bytes = answer.estimate.memory.total_bytes
     beside = "" if isnan(answer.peak_bytes) else f", {predicted_bytes / answer.peak_bytes:.2f} of that"
     yield "by the equation", Cell(text=f"{format_bytes(predicted_bytes)}{beside}")
+    if answer.logits_gradient_bytes:
+        yield "because", Cell(text=_of_the_logits(answer.logits_gradient_bytes), tone="dim")
     yield (
         "FLOPs by the equation",
         Cell(text=f"{format_flops(answer.predicted_flops)} of a device{_of_compiled(answer)}"),
     )
     yield from compiled_rows(answer.compilation)
+
+
+def _of_the_logits(gradient_bytes: float) -> str:
+    """Why the equation needs more than our program."""
+    size = format_bytes(gradient_bytes)
+    return f"it is MaxText's, with the logits' gradient ({size}) beside the logits; ours writes it over them"
 
 
 def _of_compiled(answer: CompileAnswer) -> str:
