@@ -12,7 +12,7 @@ AGAIN = "jit(step)/transpose(jvp())/while/body/checkpoint/rematted_computation/l
 BACKWARD = "jit(step)/transpose(jvp())/while/body/checkpoint/layer/attention"
 
 
-def program(*, left: str, right: str, matmul: str = "") -> str:
+def program(*, left: str, right: str, matmul: str = "", scaled: str = "") -> str:
     """A fused matmul of two values, each made under a scope, in a program that is given a weight and a norm's scale."""
     return f"""HloModule step
 
@@ -33,7 +33,8 @@ ENTRY %main (x: f32[8,8], q: f32[8,8], k: f32[8,8], s: f32[8]) -> f32[8,8] {{
   %q = f32[8,8] parameter(1), metadata={{op_name="state['weights']['layer/attention/query']"}}
   %k = f32[8,8] parameter(2), metadata={{op_name="state['weights']['layer/attention/key']"}}
   %s = f32[8] parameter(3), metadata={{op_name="state['weights']['layer/attention/norm/scale']"}}
-  %left = f32[8,8] negate(%x), metadata={{op_name="{left}"}}
+  %scaled = f32[8,8] negate(%x), metadata={{op_name="{scaled}"}}
+  %left = f32[8,8] negate(%scaled), metadata={{op_name="{left}"}}
   %right = f32[8,8] negate(%x), metadata={{op_name="{right}"}}
   %copy = f32[8,8] copy(%right)
   ROOT %f = f32[8,8] fusion(%left, %copy), kind=kOutput, calls=%fused, backend_config={{"estimated_cycles":"7"}}
@@ -63,6 +64,14 @@ def test_a_matmul_without_a_scope_belongs_to_the_part_whose_weight_it_multiplies
 
     flops = {each.place: each.flops for each in summary.parts if each.flops}
     assert {(place.part, place.phase): total for place, total in flops.items()} == {(part, phase): 1024.0}
+
+
+def test_an_input_quantised_under_another_user_is_no_weight() -> None:
+    left, right = f"{AGAIN}/query/convert_element_type", f"{AGAIN}/key/convert_element_type"
+    text = program(left=left, right=right, scaled=f"{AGAIN}/norm/mul")
+
+    (operation,) = summarise(module(text)).heaviest
+    assert operation.place == Place(part="layer/attention/key", phase="recompute")
 
 
 def test_a_fusion_without_a_scope_belongs_where_its_matmul_does() -> None:

@@ -62,19 +62,22 @@ def place_of_operation(graph: CallGraph, computation: Computation, instruction: 
 
 def _place_of_matmul(graph: CallGraph, computation: Computation, matmul: Instruction, *, trains: bool) -> Place:
     """Of a matmul that names no part: no part either where it multiplies the weights of two, or of none."""
-    scopes = (_made_under(graph, operand) for operand in _known(computation, matmul.operands))
-    operands = [place_of(scope, trains=trains) for scope in scopes]
-    parts = {each.part for each in operands} & _owners_of_matrices(graph)
+    made = (_made_in(graph, operand, trains=trains) for operand in _known(computation, matmul.operands))
+    operands = {places[0]: places for places in made if places}
+    owners = _owners_of_matrices(graph)
+    parts = {each.part for each in operands} & owners
+    if len(parts) > 1:  # an input quantised once stands under one of its users, and is made from what no weight is
+        parts = {each.part for each, found in operands.items() if {one.part for one in found} == {each.part}} & owners
     around = place_of(graph.scope(computation, matmul), trains=trains).phase
     fed: list[Phase] = ["", *(each.phase for each in operands)]
     phase = around if matmul.op_name else max(fed, key=_PHASES.index) or around
     return Place(part=parts.pop() if len(parts) == 1 else "", phase=phase)
 
 
-def _made_under(graph: CallGraph, spot: _Spot) -> str:
-    """The nearest scope that names a part, of a value or of what it is made from."""
+def _made_in(graph: CallGraph, spot: _Spot, *, trains: bool) -> list[Place]:
+    """Of a value and what it is made from, nearest first: the places that name a part."""
     made_from = (spot, *_outwards(spot, lambda place: _makers(graph, *place)))
-    return next((each.op_name for _, each in made_from if _names_part(each.op_name)), "")
+    return [place_of(each.op_name, trains=trains) for _, each in made_from if _names_part(each.op_name)]
 
 
 def _owners_of_matrices(graph: CallGraph) -> set[str]:
