@@ -99,6 +99,14 @@ def test_the_sensible_batch_is_never_above_the_largest() -> None:
             assert each.sensible.global_batch <= each.largest.global_batch
 
 
+def test_the_sensible_batch_is_one_sequence_a_device_at_least_where_that_fits() -> None:
+    """Offloading is slow at half a sequence a device and at one: that is no reason to choose an eighth."""
+    for each in levers().values():
+        if each.largest is not None and each.largest.sequences_per_device_ratio >= 1:
+            assert each.sensible is not None
+            assert each.sensible.sequences_per_device_ratio >= 1
+
+
 def test_a_gpu_whose_host_link_is_unknown_cannot_turn_the_levers_that_use_it() -> None:
     chip = replace(parse_slice("h100:8").chip, pcie_bytes_per_s=None)
     job = replace(JOB, hardware=replace(parse_slice("h100:8"), chip=chip))

@@ -101,6 +101,11 @@ def test_sizes_that_do_not_exist_are_not_possible(capsys: pytest.CaptureFixture[
     assert "no slice of v5e has such a number of chips" in capsys.readouterr().err
 
 
+def test_one_size_shows_no_end(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUESTION, "--chips=64"]) == 0
+    assert "with nothing to compare it to" in capsys.readouterr().out
+
+
 def test_a_chart_that_is_there_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chart = tmp_path / "scale.svg"
 

@@ -47,6 +47,7 @@ def test_causes_of_both_plans_add_up_to_their_steps() -> None:
         ("fsdp=128", "the best plan does just that"),
         ("tp=64", "key-value heads 8 cannot be split 64 ways"),
         ("ep=2", "the model has no experts"),
+        ("dcn_dp=2", "there is one slice, and dcn_dp splits over slices"),
         ("dp=128", "it does not fit: the least any such plan needs is"),
     ],
 )
@@ -57,6 +58,11 @@ def test_what_cannot_be_or_is_done_already_is_said(asked: str, reason: str) -> N
 def test_what_is_no_degree_is_refused() -> None:
     with pytest.raises(InputError, match="item 1 is malformed"):
         why("tensor")
+
+
+def test_an_open_degree_is_no_choice() -> None:
+    with pytest.raises(InputError, match="an open degree is no choice"):
+        why("tp=-1")
 
 
 def test_the_screen_lays_both_plans_side_by_side() -> None:
@@ -73,6 +79,21 @@ def test_json_has_the_reason_and_the_causes(capsys: pytest.CaptureFixture[str]) 
     found = json.loads(capsys.readouterr().out)["why"]
     assert (found["asked"], found["plan"]["mesh"]["tp"]) == ("tp=4", 4)
     assert {"cause", "best_s", "asked_s"} == set(found["causes"][0])
+
+
+def test_another_question_beside_it_leaves_the_answer_in(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUESTION, "--why=tp=4", "--communication", "--explain"]) == 0
+
+    screen_text = capsys.readouterr().out
+    for title in ("Why not tp=4", "Collectives of a step", "Where the numbers come from"):
+        assert title in screen_text
+
+
+def test_a_question_about_a_plan_that_there_is_not_is_answered_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("train", "llama3.1-70b", "--on=v6e:2x2", "--seq-len=8192", "--global-batch=16", "--remat=full")
+
+    assert main([*words, "--communication", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["best"] is None
 
 
 def test_the_laws_compare_no_plans(capsys: pytest.CaptureFixture[str]) -> None:

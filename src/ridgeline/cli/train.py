@@ -106,7 +106,7 @@ def train(
     if force and save is None and plot is None:
         raise _alone("nothing to replace", "--force", "--force without --save", companion="--save FILE")
     questions = Questions(
-        sensitivity=sensitivity, precision=precision, communication=communication, batch_levers=batch_levers
+        sensitivity=sensitivity, precision=precision, communication=communication, batch_levers=batch_levers, why=why
     )
     for flag, value in (("--plot", plot), ("--why", why), *((flag, flag) for flag in questions.asked)):
         if value is not None and laws:
@@ -118,7 +118,7 @@ def train(
         answer_by_laws(question, given, explain=explain, json=json)
         return
     if questions.asked:
-        answer_questions(question, questions, plot=plot, force=force, json=json)
+        answer_questions(question, questions, plot=plot, force=force, explain=explain, json=json)
         return
     _answer_by_search(question, why, plot, force=force, explain=explain, json=json)
 

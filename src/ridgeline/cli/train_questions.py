@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from ridgeline.cli.output import print_json, print_report
 from ridgeline.cli.plot_file import write_plot
 from ridgeline.cli.progress import progress_line
+from ridgeline.errors import InfeasibleError
+from ridgeline.report.derivations import explained
 from ridgeline.report.remat import remat_chart
-from ridgeline.report.train import train_json, train_report
+from ridgeline.report.train import no_plan_json, train_json, train_report
 from ridgeline.search.train import train as plan_training
 
 if TYPE_CHECKING:
@@ -32,12 +34,14 @@ class Questions:
         precision: What int8 and fp8 would do.
         communication: How the plan communicates.
         batch_levers: What each lever does to the batch.
+        why: A choice that was not taken; None to ask of none. By itself it shortens no screen.
     """
 
     sensitivity: bool
     precision: bool
     communication: bool
     batch_levers: bool
+    why: str | None = None
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -68,7 +72,9 @@ class _Section:
     charts: tuple[Chart, ...] = ()
 
 
-def answer_questions(job: Job, questions: Questions, *, plot: str | None, force: bool, json: bool) -> None:
+def answer_questions(
+    job: Job, questions: Questions, *, plot: str | None, force: bool, explain: bool, json: bool
+) -> None:
     """Prints the best plan and the answers, and draws those that can be drawn.
 
     Args:
@@ -76,6 +82,7 @@ def answer_questions(job: Job, questions: Questions, *, plot: str | None, force:
         questions: What is asked beside.
         plot: Where to draw to.
         force: Whether the drawing may replace a file.
+        explain: Whether to show where the numbers of the plan come from.
         json: Whether to print JSON.
 
     Raises:
@@ -83,7 +90,12 @@ def answer_questions(job: Job, questions: Questions, *, plot: str | None, force:
         InfeasibleError: No plan fits.
     """
     with progress_line() as progress:
-        answer = plan_training(job, progress=progress)
+        try:
+            answer = plan_training(job, progress=progress)
+        except InfeasibleError as error:
+            if json:
+                print_json(no_plan_json(error))
+            raise
         sections = list(_sections(job, answer, questions, progress))
     if plot is not None:
         charts = [chart for section in sections for chart in section.charts]
@@ -93,12 +105,19 @@ def answer_questions(job: Job, questions: Questions, *, plot: str | None, force:
         return
     report = train_report(answer)
     first, *_ = report.pieces
-    print_report(replace(report, pieces=(first, *(piece for section in sections for piece in section.pieces))))
+    report = replace(report, pieces=(first, *(piece for section in sections for piece in section.pieces)))
+    print_report(explained(report, answer.derivations) if explain else report)
 
 
 def _sections(job: Job, answer: TrainAnswer, questions: Questions, progress: Progress) -> Iterator[_Section]:
     """The questions that are asked, in order."""
     title = f"{job.model.name} on {job.hardware.name}"
+    if questions.why is not None:
+        from ridgeline.report.why import why_json, why_pieces
+        from ridgeline.search.why import why_not
+
+        why = why_not(job, answer.best, questions.why, global_batch=answer.global_batch)
+        yield _Section(key="why", value=why_json(why), pieces=tuple(why_pieces(why, answer.best)))
     if questions.sensitivity:
         from ridgeline.report.sensitivity import sensitivity_json, sensitivity_table
         from ridgeline.search.sensitivity import sensitivities

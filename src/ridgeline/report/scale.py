@@ -86,7 +86,7 @@ def _table(answer: ScaleAnswer) -> Table:
         columns=("chips", "slice", "batch", "mesh", "step", "tokens/s", "efficiency", "exposed", "waits for"),
         right=frozenset({0, 2, 4, 5, 6, 7}),
         rows=tuple(_row(point) for point in answer.points),
-        note="efficiency: tokens/s a chip beside the smallest slice; exposed: communication that nothing hides",
+        note="efficiency: tokens/s a chip beside the first size with a plan; exposed: communication that nothing hides",
     )
 
 
@@ -118,6 +118,8 @@ def _tone(efficiency: float) -> Tone:
 
 def _end(answer: ScaleAnswer) -> Cell:
     last = answer.points[-1].hardware.num_chips
+    if len([point for point in answer.points if point.best is not None]) == 1 and answer.ends is None:
+        return Cell(text="One size has a plan: with nothing to compare it to, no end can be seen.")
     if answer.ends is None:
         return Cell(text=f"Not before {format_things(last, 'chip')}: every step up brings at least half of its speed.")
     return Cell(text=f"At {format_things(answer.ends.hardware.num_chips, 'chip')}: {answer.ends_because}.", tone="warn")

@@ -33,6 +33,9 @@ VOCAB_TILES: Final = 8
 SIZES: Final = (1 / 8, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Sequences a device that are tried."""
 
+HALVED: Final = (1 / 8, 1 / 4, 1 / 2)
+"""Those of them that halving one sequence a device comes to."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchTried:
@@ -201,9 +204,11 @@ def _planned(job: Job, global_batch: int) -> PlanEstimate | None:
 
 
 def _sensible(tried: Sequence[BatchTried]) -> BatchTried | None:
-    """The batch up to which each doubling is worth it."""
+    """The batch up to which each doubling is worth it, from one sequence a device; else the first half that fits."""
+    whole = [each for each in tried if each.sequences_per_device_ratio >= 1]
+    halved = [each for each in tried if each.sequences_per_device_ratio in HALVED]
     chosen: BatchTried | None = None
-    for each in tried:
+    for each in whole or (halved or list(tried))[-1:]:
         if chosen is not None and each.global_batch < 2 * chosen.global_batch:
             continue
         reached = 0.0 if chosen is None else chosen.best.tokens_per_s_per_chip

@@ -287,5 +287,5 @@ def _reason(best: PlanEstimate, recipes: list[RecipeAnswer]) -> str:
     return (
         f"eligible matmuls are {eligible} of the step and become {same.matmul_speedup:.2f} times as fast"
         f"{beside}{kept}; "
-        f"if they took no time at all, the step would be {same.speedup_limit_ratio:.2f} times as fast"
+        f"with eligible matmuls in no time at all, the step would be {same.speedup_limit_ratio:.2f} times as fast"
     )

@@ -108,7 +108,7 @@ def scale(job: Job, *, chips: Sequence[int], weak: bool = False, progress: Progr
             points.append(_point(replace(job, hardware=hardware), _batch(job, hardware, weak=weak)))
     first = next((point for point in points if point.best is not None), None)
     if first is None:
-        raise _never(job, points)
+        raise _never(job, points, chips)
     rated = tuple(_rated(point, first) for point in points)
     ends, because = _end(rated, weak=weak)
     return ScaleAnswer(job=job, weak=weak, points=rated, ends=ends, ends_because=because)
@@ -182,11 +182,11 @@ def _why(point: ScalePoint, share: float) -> str:
     return f"{chips}: {point.best.bound_reason}{waits}"
 
 
-def _never(job: Job, points: Sequence[ScalePoint]) -> InfeasibleError:
+def _never(job: Job, points: Sequence[ScalePoint], chips: Sequence[int]) -> InfeasibleError:
     if not points:
         return InfeasibleError(
             f"no slice of {job.hardware.chip.name} has such a number of chips",
-            reasons=[f"asked for {job.hardware.chip.name}"],
+            reasons=[f"asked for {', '.join(f'{count:,}' for count in chips)}"],
             fix="ask ridgeline chips for the shapes there are",
         )
     return InfeasibleError(

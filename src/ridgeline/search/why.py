@@ -61,11 +61,23 @@ def why_not(job: Job, best: PlanEstimate, asked: str, *, global_batch: int, wher
         where: The flag, for error messages.
 
     Raises:
-        InputError: Not degrees, or an unknown axis.
+        InputError: Not degrees, an unknown axis, or a degree that is left open.
     """
     pinned = parse_mesh(dict(parse_pairs(asked, where=where, example="tp=8")), where=where)
+    for axis, degree in pinned.items():
+        if degree == FREE:
+            raise InputError(
+                "an open degree is no choice",
+                where=f"{where}: {axis}",
+                value=degree,
+                expected="a number of devices",
+                fix=f"write e.g. {axis}=2; axes that are not named are chosen",
+            )
     if all(best.plan.mesh.get(axis, 1) == degree for axis, degree in pinned.items()):
         return WhyNot(asked=asked, estimate=best, reason="the best plan does just that")
+    across = [axis for axis, degree in pinned.items() if axis in DCN_AXES and degree > 1]
+    if across and job.hardware.num_slices == 1:
+        return WhyNot(asked=asked, estimate=None, reason=f"there is one slice, and {across[0]} splits over slices")
     axes = (*ICI_AXES, *(DCN_AXES if job.hardware.num_slices > 1 else ()))
     mesh = {axis: pinned.get(axis, FREE) for axis in (*axes, *pinned)}
     question = replace(
