@@ -65,9 +65,9 @@ def _place_of_matmul(graph: CallGraph, computation: Computation, matmul: Instruc
     made = (_made_in(graph, operand, trains=trains) for operand in _known(computation, matmul.operands))
     operands = {places[0]: places for places in made if places}
     owners = _owners_of_matrices(graph)
-    parts = {each.part for each in operands} & owners
-    if len(parts) > 1:  # an input quantised once stands under one of its users, and is made from what no weight is
-        parts = {each.part for each, found in operands.items() if {one.part for one in found} == {each.part}} & owners
+    # What a part made of its input, or an input quantised once under one of its users, comes from what no weight does.
+    weights = [each for each, found in operands.items() if {one.part for one in found} <= owners]
+    parts = {each.part for each in weights}
     around = place_of(graph.scope(computation, matmul), trains=trains).phase
     fed: list[Phase] = ["", *(each.phase for each in operands)]
     phase = around if matmul.op_name else max(fed, key=_PHASES.index) or around
