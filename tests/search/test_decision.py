@@ -30,6 +30,15 @@ def test_a_dense_model_on_short_sequences_takes_fsdp_alone() -> None:
     assert "recomputation" in dict(decision.bottlenecks)
 
 
+@pytest.mark.parametrize("mesh", ["fsdp=16", "fsdp=4,tp=4"])
+@pytest.mark.parametrize(("seq_len", "length"), [(8192, "short"), (65_536, "long")])
+def test_whether_sequences_are_long_is_of_the_job_and_not_of_its_mesh(mesh: str, seq_len: int, length: str) -> None:
+    """Scores are 12% of the FLOPs of an 8B model at 8k tokens, and half of them at 64k."""
+    answer = ridgeline.train("llama3.1-8b", on="v5p:2x2x4", global_batch=16, seq_len=seq_len, mesh=mesh, remat="full")
+
+    assert answer.decision.workload == f"dense, {length} sequences"
+
+
 def test_a_dense_model_on_long_sequences_takes_fsdp_with_context_parallelism() -> None:
     """Held up by attention and by the memory of activations."""
     decision = planned("llama3.1-70b", "tpu7x:4x4x4", global_batch=16, seq_len=131_072).decision

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
     from ridgeline.search.decision import Decision, Section
 
-_BOUNDS = {"ici": "bound by the interconnect", "network": "bound by the network", "compute": "compute-bound"}
+_BOUNDS = {
+    "ici": "bound by the interconnect",
+    "network": "bound by the network",
+    "hbm": "bound by HBM",
+    "compute": "compute-bound",
+}
 
 
 def decision_facts(decision: Decision) -> Facts:

@@ -32,7 +32,7 @@ STRATEGIES: Final[Mapping[str, tuple[str, ...]]] = {
 """What mesh axes are called together."""
 
 LONG_ATTENTION: Final = 0.3
-"""Share of computation from which attention over the sequence makes it a long one."""
+"""Share of the matrix units' FLOPs from which attention over the sequence makes it a long one, whatever the mesh."""
 
 LEAST_BOTTLENECK: Final = 0.08
 """Part of a step from which a section is named as a bottleneck."""
@@ -60,7 +60,8 @@ class Section:
         name: In words.
         expected_s: Time of a step that it computes.
         intensity_flops_per_byte: FLOPs over the bytes that it brings over links; infinite where it brings none.
-        bound: `compute`, or what its own collectives outlast it on: `ici` or `network`.
+        bound: `compute` or `hbm`, whichever takes longer; or what its own collectives outlast both on: `ici` or
+            `network`.
     """
 
     name: str
@@ -104,7 +105,7 @@ def decide(setting: TrainingSetting, best: PlanEstimate) -> Decision:
     strategies = _strategies(best.plan.mesh)
     bottlenecks = tuple(_bottlenecks(best, sections))
     return Decision(
-        workload=_workload(setting, sections, best),
+        workload=_workload(setting, best),
         primary=strategies[0] if strategies else "one device",
         secondary=strategies[1:],
         bottlenecks=bottlenecks,
@@ -126,10 +127,10 @@ def _strategies(mesh: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(sorted(ways, key=lambda name: -ways[name]))
 
 
-def _workload(setting: TrainingSetting, sections: tuple[Section, ...], best: PlanEstimate) -> str:
-    computing_s = sum(each.expected_s for each in sections)
-    attention_s = sum(each.expected_s for each in sections if each.name == ATTENTION)
-    length = "long" if attention_s > LONG_ATTENTION * computing_s else "short"
+def _workload(setting: TrainingSetting, best: PlanEstimate) -> str:
+    leaves = [(_section(path), _flops(part)) for path, part in best.step.parts.walk() if part.composition == "leaf"]
+    attention_flops = sum(flops for section, flops in leaves if section == ATTENTION)
+    length = "long" if attention_flops > LONG_ATTENTION * sum(flops for _, flops in leaves) else "short"
     kind = "MoE" if _has_experts(setting) else "dense"
     beyond = ", beyond the memory of a slice" if _beyond_a_slice(setting, best) else ""
     return f"{kind}, {length} sequences{beyond}"
@@ -150,6 +151,7 @@ def _beyond_a_slice(setting: TrainingSetting, best: PlanEstimate) -> bool:
 
 def _sections(best: PlanEstimate) -> Iterator[Section]:
     time_s: defaultdict[str, float] = defaultdict(float)
+    hbm_s: defaultdict[str, float] = defaultdict(float)
     work_flops: defaultdict[str, float] = defaultdict(float)
     moved_bytes: defaultdict[str, float] = defaultdict(float)
     moving_s: defaultdict[str, float] = defaultdict(float)
@@ -160,13 +162,15 @@ def _sections(best: PlanEstimate) -> Iterator[Section]:
             continue
         if part.resource in {"compute", "hbm"}:
             time_s[name] += float(part.expected_s)
+            hbm_s[name] += float(part.expected_s) if part.resource == "hbm" else 0.0
             work_flops[name] += _flops(part)
         elif part.resource == "ici" and float(part.expected_s) > 0:
             moved_bytes[name] += _link_bytes(part)
             moving_s[name] += float(part.expected_s)
             wires[name] = "network" if float(part.work.amounts.get("network", 0.0)) else "ici"
     for name, spent_s in time_s.items():
-        bound = wires[name] if moving_s[name] > spent_s else "compute"
+        by_chip = "hbm" if 2 * hbm_s[name] > spent_s else "compute"
+        bound = wires[name] if moving_s[name] > spent_s else by_chip
         intensity = work_flops[name] / moved_bytes[name] if moved_bytes[name] else float("inf")
         yield Section(name=name, expected_s=spent_s, intensity_flops_per_byte=intensity, bound=bound)
 
