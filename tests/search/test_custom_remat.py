@@ -105,3 +105,10 @@ def test_a_pinned_policy_is_not_refined() -> None:
 
 def test_the_placements_are_the_three_of_maxtext() -> None:
     assert set(PLACEMENTS) == {"device", "offload", "remat"}
+
+
+def test_the_presets_are_laid_beside_a_pinned_policy_too() -> None:
+    pinned = replace(DENSE, plan=replace(DENSE.plan, remat=Remat(policy="custom", tensors={"context": "device"})))
+    shown = {choice.remat.policy for choice in train(pinned).remat.presets}
+
+    assert {"full", "minimal", "minimal_with_context"} <= shown

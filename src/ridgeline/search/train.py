@@ -31,7 +31,7 @@ from ridgeline.search.decision import decide
 from ridgeline.search.estimate import MFU_CONVENTION, TIGHT, estimate_row, mfu_peak_flops_per_s, step_flops
 from ridgeline.search.explain import explain_plan, explain_run
 from ridgeline.search.meshes import legal_meshes, limits_of
-from ridgeline.search.plans import PlanTable, plan_table
+from ridgeline.search.plans import PlanTable, plan_table, searched_remats
 from ridgeline.search.refine import leading, refined
 from ridgeline.search.remat_answer import remat_answer
 from ridgeline.search.setting import training_setting
@@ -116,7 +116,12 @@ def train(job: Job, *, progress: Progress | None = None) -> TrainAnswer:
         rejected=_rejected(searched),
         run=run,
         search=SearchStatistics(plans=len(table), seconds=perf_counter() - began_s, fitting=int(fits.sum())),
-        remat=remat_answer(setting, table.row(best_row), best.plan.remat, table.remats),
+        remat=remat_answer(
+            setting,
+            table.row(best_row),
+            best.plan.remat,
+            searched_remats(replace(job, plan=replace(job.plan, remat=None))),
+        ),
         decision=decide(setting, best),
         mfu_convention=MFU_CONVENTION,
         assumptions=assumptions(job, setting, best),
@@ -265,13 +270,19 @@ def _nothing_fits(job: Job, searched: _Searched, began_s: float) -> InfeasibleEr
     largest = ", ".join(f"{name} {format_bytes(size)}" for name, size in closest.memory.largest[:3])
     mesh = " ".join(f"{axis}={degree}" for axis, degree in closest.plan.mesh.items()) or "one device"
     plans = "the only plan there is" if len(searched.table) == 1 else f"any of {len(searched.table):,} plans"
+    wide = {job.plan.optimizer.mu_dtype, job.plan.optimizer.nu_dtype} - {"bf16"}
+    ways = (
+        "more chips",
+        "shorter sequences",
+        *(("a smaller batch", "or bf16 optimizer state") if wide else ("or a smaller batch",)),
+    )
     return InfeasibleError(
         f"{job.model_reference} does not fit on {job.hardware.name} under {plans}",
         reasons=[
             f"the least any plan needs is {needed} of {usable} a device ({mesh}, remat {closest.plan.remat.policy})",
             f"its largest tensors: {largest}",
         ],
-        fix="use more chips, shorter sequences, a smaller batch, or bf16 optimizer state",
+        fix=f"use {', '.join(ways)}",
         answer=NoPlan(
             job=job,
             global_batch=setting.global_batch,
