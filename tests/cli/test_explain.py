@@ -13,8 +13,8 @@ QUESTIONS = {
     "matmul": ("A[B,D_X] @ W[D_X,F]", "--sizes", "B=8,D=8,F=8", "--mesh", "X=2", "--on", "v5e:2x2"),
     "train": ("llama3.1-8b", "--on", "v5e:16x16", "--global-batch", "256", "--seq-len", "4096", "--laws"),
 }
-QUOTING_VERBS = {"compile"}
-"""Verbs that say what something else says."""
+QUOTING_VERBS = {"compile", "export", "scale"}
+"""Verbs that say what something else says: a compiler, or `train` of a job and at each size."""
 
 HEADING = "Where the numbers come from\n"
 
