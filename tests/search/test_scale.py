@@ -106,6 +106,11 @@ def test_one_size_shows_no_end(capsys: pytest.CaptureFixture[str]) -> None:
     assert "with nothing to compare it to" in capsys.readouterr().out
 
 
+def test_a_name_that_no_file_can_have_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUESTION, "--chips=64", f"--plot={'x' * 300}.svg"]) == 2
+    assert "cannot write the chart: File name too long" in capsys.readouterr().err
+
+
 def test_a_chart_that_is_there_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chart = tmp_path / "scale.svg"
 

@@ -33,8 +33,6 @@ def write_plot(charts: Sequence[Chart], path: str, *, force: bool = False) -> No
     suffix = Path(path).suffix.lower()
     if suffix not in SUFFIXES:
         raise refuse("unknown kind of chart", f"a name that ends in {', '.join(SUFFIXES)}", f"write {path}.svg")
-    if Path(path).exists() and not force:
-        raise refuse("the file exists", "a new file", "choose another name, or add --force to replace it")
     drawn = _drawn(charts, suffix)
     try:
         with Path(path).open("wb" if force else "xb") as file:
