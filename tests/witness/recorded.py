@@ -56,7 +56,8 @@ class Compiled:
 
     Attributes:
         name: Of its file in `jobs/`.
-        peak_bytes: Arguments and temporaries of one device.
+        peak_bytes: Of one device: of the compiled program, where it was compiled to the end, else arguments and
+            temporaries by the assignment of buffers.
         host_bytes: What one device places in host memory.
         exchanged: Its collectives; None where they were not read.
     """
@@ -119,7 +120,7 @@ def compiled_jobs() -> tuple[Compiled, ...]:
     return tuple(
         Compiled(
             name=name,
-            peak_bytes=row["arguments_bytes"] + row["temporaries_bytes"],
+            peak_bytes=row.get("peak_bytes", row["arguments_bytes"] + row["temporaries_bytes"]),
             host_bytes=row["host_bytes"],
             exchanged=Exchanged(**row["collectives"]) if "collectives" in row else None,
         )
