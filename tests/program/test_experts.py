@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +20,7 @@ from ridgeline.program.experts import chosen_experts
 from ridgeline.program.grouped_matmul import chosen_kernel, gmm_flops
 from ridgeline.program.request import TrainingProgram, training_program
 from tests.messages import refusal
+from tests.program.processes import answered
 
 jax = pytest.importorskip("jax")
 
@@ -72,16 +68,8 @@ FIRST = {each["group"]: name for name, each in reversed(QUESTIONS.items())}
 @pytest.fixture(scope="module")
 def answers() -> dict[str, dict[str, Any]]:
     """All questions, answered by one process with 8 emulated devices."""
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("emulated.py"))],
-        input=json.dumps(list(QUESTIONS.values())),
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return dict(zip(QUESTIONS, json.loads(done.stdout), strict=True))
+    said = answered("tests.program.emulated", list(QUESTIONS.values()))
+    return dict(zip(QUESTIONS, said, strict=True))
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +13,7 @@ from ridgeline.model.tree import model_tree
 from ridgeline.model.zoo import load_model
 from ridgeline.program.request import training_program
 from tests.program.families import FAMILIES, PLAIN
+from tests.program.processes import answered
 
 ALONE, TOGETHER = {"fsdp": 1}, {"fsdp": 2, "cp": 2, "tp": 2}
 WHOLE = {"weights": "f32", "compute": "f32", "gradients": "f32", "activations": "f32"}
@@ -54,17 +50,7 @@ def answers() -> dict[str, Any]:
             for mesh in (ALONE, TOGETHER)
         ],
     }
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.program.families_emulated"],
-        cwd=Path(__file__).parents[2],
-        input=json.dumps(asked),
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    said = json.loads(done.stdout)
+    said = answered("tests.program.families_emulated", asked)
     return {
         "references": dict(zip(PLAIN | FAMILIES, said["references"], strict=True)),
         "alone": dict(zip(FAMILIES, said["measured"][0::2], strict=True)),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.program.processes import answered
 
 pytest.importorskip("jax")
 
@@ -140,16 +137,8 @@ QUESTIONS = EXACT | QUANTIZED | STEPPED
 @pytest.fixture(scope="module")
 def answers() -> dict[str, dict[str, Any]]:
     """All questions, answered by one process with 8 emulated devices."""
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("emulated.py"))],
-        input=json.dumps(list(QUESTIONS.values())),
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return dict(zip(QUESTIONS, json.loads(done.stdout), strict=True))
+    said = answered("tests.program.emulated", list(QUESTIONS.values()))
+    return dict(zip(QUESTIONS, said, strict=True))
 
 
 @pytest.mark.parametrize("name", EXACT)

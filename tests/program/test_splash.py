@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +11,7 @@ from ridgeline.model.operations import Attention
 from ridgeline.program.request import training_program
 from ridgeline.program.splash import splash_flops
 from tests.compiler.jobs import tiny_job
+from tests.program.processes import answered
 
 ALONE = {"fsdp": 1}
 SIZES: dict[str, Any] = {"name": "tiny", "embed_dim": 64, "vocab_size": 64, "num_layers": 1, "mlp": {"mlp_dim": 64}}
@@ -62,17 +58,8 @@ def errors() -> dict[str, list[float]]:
     asked = {name: question(ALONE, model) for name, model in MODELS.items()}
     asked |= {f"{name}, split": question(mesh, model) for name, (mesh, model) in TOGETHER.items()}
     asked |= {f"{name}, two kernels": question(*TOGETHER[name], fused_tiles=0) for name in LONG}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.program.splash_interpreted"],
-        cwd=Path(__file__).parents[2],
-        input=json.dumps(list(asked.values())),
-        env={**os.environ, "PYTHONWARNINGS": "ignore"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return dict(zip(asked, json.loads(done.stdout), strict=True))
+    said = answered("tests.program.splash_interpreted", list(asked.values()))
+    return dict(zip(asked, said, strict=True))
 
 
 @pytest.mark.parametrize("model", MODELS)

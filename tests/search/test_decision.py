@@ -71,6 +71,16 @@ def test_a_mixture_of_experts_beyond_a_slice_splits_its_layers_otherwise_too() -
     assert decision.secondary
 
 
+def test_replicas_of_the_state_are_counted_once() -> None:
+    """8.03 billion parameters of 4 bytes, two moments and a gradient: 120 GiB, however many copies there are."""
+    answer = ridgeline.train(
+        "llama3.1-8b", on="2*v5p:2x2x4", global_batch=64, seq_len=4096, mesh="fsdp=16,dcn_dp=2", remat="full"
+    )
+
+    assert answer.decision.workload == "dense, short sequences"
+    assert answer.decision.reason.startswith("120 GiB of parameters, moments and gradients do not fit in the 95")
+
+
 def test_ironwood_asks_for_eleven_thousand_flops_a_byte() -> None:
     """2,307 TFLOP/s over two links of 100 GB/s."""
     answer = planned("llama3.1-8b", "tpu7x:2x2x1", global_batch=16, seq_len=4096)

@@ -31,6 +31,15 @@ _OTHER_NAMES: Final[Mapping[str, str]] = {
 """What other programs call our axes."""
 
 
+def mesh_in_words(mesh: Mapping[str, int]) -> str:
+    """The degrees of a mesh as a phrase.
+
+    >>> mesh_in_words({"fsdp": 32, "tp": 4}), mesh_in_words({})
+    ('fsdp=32 tp=4', 'one device')
+    """
+    return " ".join(f"{axis}={degree}" for axis, degree in mesh.items()) or "one device"
+
+
 def parse_pairs(text: str, *, where: str, example: str) -> dict[str, str]:
     """`fsdp=32,tp=4` as `{"fsdp": "32", "tp": "4"}`.
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import floor, log10
 from typing import TYPE_CHECKING
 
+from ridgeline.job.mesh import mesh_in_words
 from ridgeline.report.blocks import Cell, Table
 from ridgeline.report.chart import Axis, Chart, Curve, Mark
 from ridgeline.report.jsonable import Json, jsonable
-from ridgeline.report.train import VERDICTS, mesh_in_words
+from ridgeline.report.train import VERDICTS
 from ridgeline.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _row(each: LeverAnswer) -> tuple[Cell, ...]:
         Cell(text=format_count(best.tokens_per_s_per_chip)),
         Cell(text=format_seconds(best.step.expected_s)),
         Cell(text=format_bytes(best.memory.total_bytes), tone=VERDICTS[best.memory.verdict][1]),
-        Cell(text=mesh_in_words(best.plan)),
+        Cell(text=mesh_in_words(best.plan.mesh)),
         Cell(text=format_count(sensible.global_batch)),
         Cell(text=format_count(sensible.best.tokens_per_s_per_chip)),
     )

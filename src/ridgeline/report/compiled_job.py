@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isnan
 from typing import TYPE_CHECKING
 
+from ridgeline.job.mesh import mesh_in_words
 from ridgeline.job.writing import job_tables
 from ridgeline.report.beside_equation import beside_json, host_json, host_pieces
 from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Report
@@ -20,7 +21,7 @@ from ridgeline.report.compile import compile_json, compile_pieces
 from ridgeline.report.derivations import derivations_json
 from ridgeline.report.jsonable import jsonable
 from ridgeline.report.peak import peak_json, peak_table
-from ridgeline.report.train import VERDICTS, mesh_in_words, remat_in_words
+from ridgeline.report.train import VERDICTS, remat_in_words
 from ridgeline.units import format_bytes, format_count, format_flops, format_things
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _rows(answer: CompileAnswer) -> Iterator[tuple[str, Cell]]:
     plan = answer.estimate.plan
     why = f" ({answer.why_ours})" if answer.why_ours else ""
     yield "program", Cell(text="MaxText" if answer.program == "maxtext" else f"ours{why}")
-    yield "mesh", Cell(text=mesh_in_words(plan), tone="strong")
+    yield "mesh", Cell(text=mesh_in_words(plan.mesh), tone="strong")
     batch = f"{format_things(job.workload.global_batch or 0, 'sequence')} of {job.workload.seq_len:,} tokens"
     yield "batch", Cell(text=f"{batch}, {format_things(plan.gradient_accumulation, 'micro-step')}")
     if plan.microbatches > 1:

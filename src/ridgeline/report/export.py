@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.export.maxtext import config_yaml, train_words, value_text
+from ridgeline.job.mesh import mesh_in_words
 from ridgeline.job.writing import job_tables
 from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report, Table
 from ridgeline.report.jsonable import jsonable
-from ridgeline.report.train import VERDICTS, mesh_in_words, remat_in_words
+from ridgeline.report.train import VERDICTS, remat_in_words
 from ridgeline.units import format_bytes, format_things
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def export_text(answer: ExportAnswer, *, steps: int, is_command: bool) -> str:
 
 def _rows(answer: ExportAnswer) -> Iterator[tuple[str, Cell]]:
     job, plan, memory = answer.job, answer.estimate.plan, answer.estimate.memory
-    yield "mesh", Cell(text=mesh_in_words(plan), tone="strong")
+    yield "mesh", Cell(text=mesh_in_words(plan.mesh), tone="strong")
     batch = f"{format_things(job.workload.global_batch or 0, 'sequence')} of {job.workload.seq_len:,} tokens"
     yield "batch", Cell(text=f"{batch}, {format_things(plan.gradient_accumulation, 'micro-step')}")
     yield "remat", Cell(text=remat_in_words(plan))

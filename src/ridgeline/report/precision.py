@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import isnan
 from typing import TYPE_CHECKING
 
+from ridgeline.job.mesh import mesh_in_words
 from ridgeline.report.blocks import Cell, Facts, Paragraphs, Table
 from ridgeline.report.chart import Axis, Chart, Curve, Mark
 from ridgeline.report.jsonable import Json, jsonable
-from ridgeline.report.train import mesh_in_words
 from ridgeline.search.precision_facts import COMPILED, PUBLISHED
 from ridgeline.units import format_bytes, format_fraction, format_seconds
 
@@ -91,8 +91,8 @@ def _law(answer: PrecisionAnswer) -> Table:
         right=frozenset(range(1, 11)),
         rows=tuple(_law_row(recipe) for recipe in answer.recipes),
         note=(
-            f"{mesh_in_words(answer.best.plan)}, remat {answer.best.plan.remat.policy}; uncovered: communication that "
-            "shorter matmuls no longer hide; at most: were eligible matmuls done in no time"
+            f"{mesh_in_words(answer.best.plan.mesh)}, remat {answer.best.plan.remat.policy}; uncovered: communication "
+            "that shorter matmuls no longer hide; at most: were eligible matmuls done in no time"
         ),
     )
 
@@ -141,7 +141,7 @@ def _plan_row(name: str, plan: PlanEstimate | None, speedup: float, gathered_byt
         Cell(text=name),
         Cell(text=format_seconds(plan.step.expected_s)),
         _gain(speedup),
-        Cell(text=mesh_in_words(plan.plan)),
+        Cell(text=mesh_in_words(plan.plan.mesh)),
         Cell(text=plan.plan.remat.policy),
         Cell(text=format_bytes(plan.memory.parts["saved_activations"])),
         Cell(text=format_bytes(gathered_bytes)),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ridgeline.job.mesh import mesh_in_words
 from ridgeline.job.writing import job_tables
 from ridgeline.report.blocks import Cell, Paragraphs, Report, Table
 from ridgeline.report.chart import Axis, Chart, Curve, Guide
 from ridgeline.report.jsonable import Json, jsonable
-from ridgeline.report.train import BOUNDS, mesh_in_words
+from ridgeline.report.train import BOUNDS
 from ridgeline.units import format_count, format_fraction, format_seconds, format_things
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _row(point: ScalePoint) -> tuple[Cell, ...]:
         return (*begins, Cell(text=point.reason, tone="dim"), *(Cell(text="–", tone="dim") for _ in range(5)))
     return (
         *begins,
-        Cell(text=mesh_in_words(best.plan)),
+        Cell(text=mesh_in_words(best.plan.mesh)),
         Cell(text=format_seconds(best.step.expected_s)),
         Cell(text=format_count(point.tokens_per_s)),
         Cell(text=format_fraction(point.efficiency), tone=_tone(point.efficiency)),

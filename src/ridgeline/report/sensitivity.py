@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isnan
 from typing import TYPE_CHECKING
 
+from ridgeline.job.mesh import mesh_in_words
 from ridgeline.report.blocks import Cell, Table
 from ridgeline.report.jsonable import Json, jsonable
 from ridgeline.units import format_fraction
@@ -38,7 +39,7 @@ def _row(each: Sensitivity) -> tuple[Cell, ...]:
     begins = (Cell(text=each.name), Cell(text=each.kind), Cell(text=f"×{each.factor:g}"))
     if isnan(each.time_ratio):
         return (*begins, Cell(text="–", tone="dim"), Cell(text="–", tone="dim"), Cell(text=each.reason, tone="dim"))
-    mesh = " ".join(f"{axis}={degree}" for axis, degree in each.mesh.items()) or "one device"
+    mesh = mesh_in_words(each.mesh)
     return (
         *begins,
         Cell(text=_signed(each.time_ratio - 1), tone=_tone(each.time_ratio - 1)),

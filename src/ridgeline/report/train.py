@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from ridgeline.job.mesh import mesh_in_words
 from ridgeline.job.notes import notes
 from ridgeline.job.writing import job_tables
 from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Report, Table, Tone
@@ -155,7 +156,7 @@ def _best_rows(answer: TrainAnswer) -> Iterator[tuple[str, Cell]]:
     best, job = answer.best, answer.job
     plan, step, memory = best.plan, best.step, best.memory
     word, tone = VERDICTS[memory.verdict]
-    yield "mesh", Cell(text=mesh_in_words(plan), tone="strong")
+    yield "mesh", Cell(text=mesh_in_words(plan.mesh), tone="strong")
     if plan.placement:
         yield "placed on", Cell(text=", ".join(f"{axis} on {physical}" for axis, physical in plan.placement.items()))
     if feeding := _feeding(plan):
@@ -196,11 +197,6 @@ def _run(run: RunEstimate, *, step_tokens: int) -> str:
     hours = format_things(run.chip_hours, "chip-hour")
     cost = "no public price" if run.cost_usd is None else f"{format_usd(run.cost_usd)} ({run.price_source})"
     return f"{length}{hours}, {cost}"
-
-
-def mesh_in_words(plan: Plan) -> str:
-    """`fsdp=32 tp=4`."""
-    return " ".join(f"{axis}={degree}" for axis, degree in plan.mesh.items()) or "one device"
 
 
 def _feeding(plan: Plan) -> str:
@@ -276,7 +272,7 @@ def _alternatives(answer: TrainAnswer) -> Table:
         right=frozenset({1, 3, 4}),
         rows=tuple(
             (
-                Cell(text=mesh_in_words(other.plan)),
+                Cell(text=mesh_in_words(other.plan.mesh)),
                 Cell(text=format_count(other.plan.gradient_accumulation * other.plan.microbatches)),
                 Cell(text=other.plan.remat.policy),
                 Cell(text=format_seconds(other.step.expected_s)),

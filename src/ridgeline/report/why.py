@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ridgeline.job.mesh import mesh_in_words
 from ridgeline.report.blocks import Cell, Paragraphs, Table
 from ridgeline.report.jsonable import Json, jsonable
-from ridgeline.report.train import VERDICTS, mesh_in_words, remat_in_words
+from ridgeline.report.train import VERDICTS, remat_in_words
 from ridgeline.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def why_pieces(why: WhyNot, best: PlanEstimate) -> Iterator[Piece]:
     shown = [each for each in why.causes if max(each.best_s, each.asked_s) >= least_s]
     ours, theirs = best.memory, why.estimate.memory
     yield Table(
-        columns=("time of a step", mesh_in_words(best.plan), mesh_in_words(why.estimate.plan), "difference"),
+        columns=("time of a step", mesh_in_words(best.plan.mesh), mesh_in_words(why.estimate.plan.mesh), "difference"),
         right=frozenset({1, 2, 3}),
         rows=(
             *(_row(each) for each in shown),
@@ -41,7 +42,7 @@ def why_pieces(why: WhyNot, best: PlanEstimate) -> Iterator[Piece]:
                 Cell(text=""),
             ),
         ),
-        note=f"{mesh_in_words(why.estimate.plan)}: remat {remat_in_words(why.estimate.plan)}",
+        note=f"{mesh_in_words(why.estimate.plan.mesh)}: remat {remat_in_words(why.estimate.plan)}",
     )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from math import nan
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.causes import BUBBLE, COMMUNICATION, RECOMPUTE, time_by_cause
@@ -143,10 +142,7 @@ def _has_experts(setting: TrainingSetting) -> bool:
 
 def _beyond_a_slice(setting: TrainingSetting, best: PlanEstimate) -> bool:
     """Whether parameters, moments and gradients alone are more than all devices of one slice hold."""
-    parts = best.memory.parts
-    state_bytes = sum(parts.get(name, 0.0) for name in ("parameters", "optimizer", "gradients"))
-    whole_bytes = state_bytes * setting.hardware.num_devices
-    return whole_bytes > setting.hardware.devices_per_slice * setting.usable_hbm_bytes
+    return _state_bytes(setting, best) > setting.hardware.devices_per_slice * setting.usable_hbm_bytes
 
 
 def _sections(best: PlanEstimate) -> Iterator[Section]:
@@ -213,23 +209,26 @@ def _bottlenecks(best: PlanEstimate, sections: tuple[Section, ...]) -> Iterator[
 
 def _ridge_flops_per_byte(setting: TrainingSetting) -> float:
     """FLOP/s of a chip over the bytes/s of both links of one axis: what splitting over one axis must earn."""
-    torus, chip = setting.hardware.chip.torus, setting.hardware.chip
-    links_bytes_per_s = 2 * torus.link_bytes_per_s if torus is not None else nan
-    if chip.switch is not None:
-        links_bytes_per_s = chip.switch.bytes_per_s
-    return setting.peak_flops_per_s(setting.dtypes.compute) * chip.devices_per_chip / links_bytes_per_s
+    faster = setting.peak_flops_per_s(setting.dtypes.compute) / setting.peak_flops_per_s("bf16")
+    return setting.hardware.chip.link_flops_per_byte * faster
+
+
+def _state_bytes(setting: TrainingSetting, best: PlanEstimate) -> float:
+    """Parameters, moments and gradients of the whole model, once: those of all devices over their replicas."""
+    parts, mesh = best.memory.parts, best.plan.mesh
+    of_a_device = sum(parts.get(name, 0.0) for name in ("parameters", "optimizer", "gradients"))
+    replicas = mesh.get("dp", 1) * mesh.get("dcn_dp", 1)
+    return of_a_device * setting.hardware.num_devices / replicas
 
 
 def _reason(setting: TrainingSetting, best: PlanEstimate, strategies: tuple[str, ...]) -> str:
     """Why these strategies and no others, with the numbers."""
-    mesh, memory = best.plan.mesh, best.memory
-    state_bytes = sum(memory.parts.get(name, 0.0) for name in ("parameters", "optimizer", "gradients"))
-    whole = format_bytes(state_bytes * setting.hardware.num_devices)
-    usable = format_bytes(memory.usable_bytes)
+    mesh, usable_bytes = best.plan.mesh, best.memory.usable_bytes
+    whole_bytes = _state_bytes(setting, best)
     causes, step_s = time_by_cause(best.step.parts), best.step.expected_s
-    words = [f"{whole} of parameters, moments and gradients do not fit in the {usable} of one device"]
-    if not strategies or "FSDP" not in strategies:
-        words = [f"parameters, moments and gradients take {format_bytes(state_bytes)} of a device's {usable}"]
+    there = "fit" if whole_bytes <= usable_bytes else "do not fit"
+    whole, usable = format_bytes(whole_bytes), format_bytes(usable_bytes)
+    words = [f"{whole} of parameters, moments and gradients {there} in the {usable} of one device"]
     for name in strategies:
         waits_s = sum(causes.get(cause, 0.0) for cause in _COSTS[name])
         ways = " ".join(f"{axis}={mesh[axis]}" for axis in STRATEGIES[name] if axis in mesh)

@@ -13,7 +13,7 @@ from ridgeline.cost.laws_run import chip_s, num_steps, run_s, run_usd
 from ridgeline.cost.memory import training_memory
 from ridgeline.cost.training import training_step
 from ridgeline.errors import InfeasibleError, InputError
-from ridgeline.job.mesh import pinned_degrees
+from ridgeline.job.mesh import mesh_in_words, pinned_degrees
 from ridgeline.search.answer import NoPlan, PlanEstimate, Rejected, RunEstimate, SearchStatistics, TrainAnswer
 from ridgeline.search.assumptions import assumptions
 from ridgeline.search.batch import batch_candidates, is_worth_it, smaller_batches
@@ -268,7 +268,7 @@ def _nothing_fits(job: Job, searched: _Searched, began_s: float) -> InfeasibleEr
     closest = estimate_row(job, setting, searched.table, least)
     needed, usable = format_bytes(closest.memory.total_bytes), format_bytes(setting.usable_hbm_bytes)
     largest = ", ".join(f"{name} {format_bytes(size)}" for name, size in closest.memory.largest[:3])
-    mesh = " ".join(f"{axis}={degree}" for axis, degree in closest.plan.mesh.items()) or "one device"
+    mesh = mesh_in_words(closest.plan.mesh)
     plans = "the only plan there is" if len(searched.table) == 1 else f"any of {len(searched.table):,} plans"
     wide = {job.plan.optimizer.mu_dtype, job.plan.optimizer.nu_dtype} - {"bf16"}
     ways = (
