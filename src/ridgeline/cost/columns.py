@@ -86,6 +86,11 @@ class TrainingSetting:
         """Bytes of one element of a weight as it is gathered, and of its gradient as it is reduced."""
         return BYTES_OF[self.dtypes.compute]
 
+    @property
+    def gradient_bytes(self) -> float:
+        """Bytes of one element of an accumulated gradient."""
+        return BYTES_OF[self.dtypes.gradients]
+
     def peak_flops_per_s(self, dtype: str) -> float:
         """Dense peak of one device; a dtype without a faster path runs at the compute dtype's rate."""
         peaks = self.hardware.chip.peak_flops_per_s
@@ -165,16 +170,33 @@ class PlanColumns:
         return smaller(everything + self.saved.get(name, 0.0) + self.offloaded.get(name, 0.0), 1.0)
 
 
+REPLICAS = ("dp", "cp", "ep", "dcn_dp")
+"""Mesh axes along which a distributed optimizer finds whole copies of a dense weight; of an expert's, all but ep."""
+
+
 def tokens_per_microbatch(setting: TrainingSetting, columns: PlanColumns) -> Number:
     """Tokens of one microbatch on one device: B·S over the ways batch and sequence are split."""
     ways = columns.degree(BATCH_AXES) * columns.degrees["cp"] * columns.microsteps
     return setting.global_batch * setting.seq_len / ways
 
 
-def weight_shards(tensor: Tensor, columns: PlanColumns) -> Number:
-    """Ways in which a weight is split; a mesh axis that two of its dimensions ask for counts once."""
+def weight_shards(tensor: Tensor, columns: PlanColumns, setting: TrainingSetting) -> Number:
+    """Ways in which a weight is split; a mesh axis that two of its dimensions ask for counts once.
+
+    Under a distributed optimizer the axes that split the batch or the sequence leave it whole.
+    """
     axes = {axis: None for logical in _divisible(tensor) for axis in MESH_AXES_OF.get(logical, ())}
+    if setting.optimizer.distributed:
+        axes = {axis: None for axis in axes if axis not in REPLICAS or (axis == "ep" and "experts" in tensor.axes)}
     return columns.degree(axes)
+
+
+def state_shards(tensor: Tensor, columns: PlanColumns, setting: TrainingSetting) -> Number:
+    """Ways in which the f32 weight and its moments are split: the weight's, and its replicas' if distributed."""
+    shards = weight_shards(tensor, columns, setting)
+    if not setting.optimizer.distributed:
+        return shards
+    return shards * columns.degree(axis for axis in REPLICAS if not (axis == "ep" and "experts" in tensor.axes))
 
 
 def gathered_shards(tensor: Tensor, columns: PlanColumns) -> Number:

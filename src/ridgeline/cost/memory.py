@@ -21,6 +21,7 @@ from ridgeline.cost.columns import (
     PlanColumns,
     TrainingSetting,
     activation_shards,
+    state_shards,
     tokens_per_microbatch,
     weight_shards,
 )
@@ -33,7 +34,7 @@ from ridgeline.cost.laws_memory import (
     weight_bytes,
 )
 from ridgeline.cost.layer import gathered_bytes
-from ridgeline.cost.training import embed_dim, layers_of_stage, local_elements, step_weights
+from ridgeline.cost.training import embed_dim, layers_of_stage, local_elements, state_elements, step_weights
 from ridgeline.cost.work import Number, larger, smaller
 from ridgeline.cost.working_set import block_elements, layers_of_block
 from ridgeline.job.job import BYTES_OF
@@ -91,21 +92,22 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
     place.
     """
     rows = tokens_per_microbatch(setting, columns)
-    elements = local_elements(setting, columns)
+    elements, states = local_elements(setting, columns), state_elements(setting, columns)
     optimizer = setting.optimizer
-    moments = optimizer_bytes(P=elements, b_mu=BYTES_OF[optimizer.mu_dtype], b_nu=BYTES_OF[optimizer.nu_dtype])
+    moments = optimizer_bytes(P=states, b_mu=BYTES_OF[optimizer.mu_dtype], b_nu=BYTES_OF[optimizer.nu_dtype])
     on_device = 1.0 if optimizer.state == "device" else 0.0
     gradients = gradient_bytes(P=elements, b_g=BYTES_OF[setting.dtypes.gradients])
     in_layers = _layer_elements(setting, columns)
     later = gradients - gradient_bytes(P=in_layers, b_g=BYTES_OF[setting.dtypes.gradients])
     is_cast = 0.0 if setting.dtypes.weights == setting.dtypes.compute else 1.0
+    copied = elements if optimizer.distributed else in_layers
     layer_set = _layer_working_bytes(setting, columns, rows)
     head_set, waiting, longer = _head_working_bytes(setting, columns, rows)
     saved, offloaded = _kept_bytes(setting, columns, rows)
     going_back = MemoryColumns(
         parts={
-            "parameters": weight_bytes(P=elements, b_w=BYTES_OF[setting.dtypes.weights]),
-            "compute_weights": weight_bytes(P=in_layers, b_w=setting.compute_bytes) * is_cast,
+            "parameters": weight_bytes(P=states if is_cast else elements, b_w=BYTES_OF[setting.dtypes.weights]),
+            "compute_weights": weight_bytes(P=copied, b_w=setting.compute_bytes) * is_cast,
             "optimizer": moments * on_device,
             "gradients": gradients,
             "gradient_accumulator": gradients * smaller(columns.accumulation - 1.0, 1.0),
@@ -186,7 +188,7 @@ def _layer_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
     total: Number = 0.0
     for tensor, count, outside in step_weights(setting.tree):
         if not outside:
-            total = total + tensor.size * count * share / weight_shards(tensor, columns)
+            total = total + tensor.size * count * share / weight_shards(tensor, columns, setting)
     return total
 
 
@@ -270,6 +272,6 @@ def _weights_and_moments(setting: TrainingSetting, columns: PlanColumns) -> Iter
     share, optimizer = layers_of_stage(setting, columns), setting.optimizer
     b_w, b_mu, b_nu = (BYTES_OF[dtype] for dtype in (setting.dtypes.weights, optimizer.mu_dtype, optimizer.nu_dtype))
     for tensor, count, outside in step_weights(setting.tree):
-        elements = tensor.size * count * (1.0 if outside else share) / weight_shards(tensor, columns)
+        elements = tensor.size * count * (1.0 if outside else share) / state_shards(tensor, columns, setting)
         kept_bytes = weight_bytes(P=elements, b_w=b_w) + optimizer_bytes(P=elements, b_mu=b_mu, b_nu=b_nu)
         yield f"{tensor.name} (weight and moments)", kept_bytes

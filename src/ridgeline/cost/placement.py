@@ -31,10 +31,25 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "weights": ("fsdp", "fsdp_transpose", "cp", "ep", "dcn_fsdp"),
     "expert_weights": ("fsdp", "fsdp_transpose", "cp", "dcn_fsdp"),
     "data": ("dp", "dcn_dp"),
+    "expert_data": ("dp", "dcn_dp"),
     "stage": ("pp", "dcn_pp"),
 }
 """Logical axes over which one collective runs: dense weights are gathered over fsdp, fsdp_transpose, cp and ep
 (MaxText shards `embed` over all four), expert weights over all but ep, gradients are summed over dp."""
+
+DISTRIBUTED_GROUPS: Mapping[str, tuple[str, ...]] = {
+    **GROUPS,
+    "weights": ("fsdp", "fsdp_transpose", "dcn_fsdp"),
+    "expert_weights": ("fsdp", "fsdp_transpose", "dcn_fsdp"),
+    "data": ("dp", "cp", "ep", "dcn_dp"),
+    "expert_data": ("dp", "cp", "dcn_dp"),
+}
+"""The same under a distributed optimizer: dense weights are whole over dp, cp and ep, expert weights over dp and cp."""
+
+
+def groups_of(*, distributed: bool) -> Mapping[str, tuple[str, ...]]:
+    """The groups under MaxText's sharding of weights, or under a distributed optimizer."""
+    return DISTRIBUTED_GROUPS if distributed else GROUPS
 
 
 TORUS_AXES = ("x", "y", "z")
@@ -107,8 +122,14 @@ def describe(pieces: Iterable[Piece]) -> str:
     )
 
 
-def links_of(placed: Mapping[str, tuple[Piece, ...]], degrees: Mapping[str, int], hardware: Slice) -> dict[str, Link]:
-    """The `Link` of every group of `GROUPS` under a placement."""
+def links_of(
+    placed: Mapping[str, tuple[Piece, ...]],
+    degrees: Mapping[str, int],
+    hardware: Slice,
+    *,
+    groups: Mapping[str, tuple[str, ...]] = GROUPS,
+) -> dict[str, Link]:
+    """The `Link` of every group of `GROUPS`, or of `DISTRIBUTED_GROUPS`, under a placement."""
     rate_bytes_per_s = link_rate_bytes_per_s(hardware)
     return {
         group: link_over(
@@ -121,7 +142,7 @@ def links_of(placed: Mapping[str, tuple[Piece, ...]], degrees: Mapping[str, int]
             ),
             link_bytes_per_s=rate_bytes_per_s,
         )
-        for group, members in GROUPS.items()
+        for group, members in groups.items()
     }
 
 

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.columns import gathered_shards, weight_shards
 from ridgeline.cost.layer import gathered_tensor_bytes
-from ridgeline.cost.placement import GROUPS
-from ridgeline.cost.training import layers_of_stage, step_weights, stored_elements, training_step
+from ridgeline.cost.placement import groups_of
+from ridgeline.cost.training import (
+    group_of_replicas,
+    layers_of_stage,
+    step_weights,
+    stored_elements,
+    training_step,
+)
 from ridgeline.model.operations import ExpertMatmul, weights_of
 
 if TYPE_CHECKING:
@@ -107,11 +113,12 @@ def _of_leaf(
                 (name, count, size_bytes)
                 for name, size_bytes in _gathered(within.partition("/")[0], group, setting, columns)
             ]
-        case "data":
-            arrays = list(_summed(count, setting, columns))
+        case "data" | "expert_data":
+            arrays = list(_summed(count, leaf, group, setting, columns))
         case _:
             arrays = [(within, count, leaf.array_bytes)]
-    axes = tuple(axis for axis in GROUPS[group] if float(columns.degrees[axis]) > 1)
+    groups = groups_of(distributed=setting.optimizer.distributed)
+    axes = tuple(axis for axis in groups[group] if float(columns.degrees[axis]) > 1)
     for part, times, array_bytes in arrays:
         yield StepCollective(
             kind=KINDS[leaf.name.rpartition("/")[2]],
@@ -130,7 +137,7 @@ def _gathered(section: str, group: str, setting: TrainingSetting, columns: PlanC
         for operation in block.operations:
             if isinstance(operation, ExpertMatmul) == (group == "expert_weights"):
                 for tensor in weights_of(operation):
-                    if _is_split(tensor, columns):
+                    if _is_split(tensor, columns, setting):
                         size_bytes = gathered_tensor_bytes(tensor, columns=columns, element_bytes=setting.compute_bytes)
                         yield _owner(tensor), size_bytes
 
@@ -147,12 +154,17 @@ def _owner(tensor: Tensor) -> str:
     return tensor.name.removesuffix("/scale").removesuffix("/bias")
 
 
-def _is_split(tensor: Tensor, columns: PlanColumns) -> bool:
-    return float(weight_shards(tensor, columns)) > float(gathered_shards(tensor, columns))
+def _is_split(tensor: Tensor, columns: PlanColumns, setting: TrainingSetting) -> bool:
+    return float(weight_shards(tensor, columns, setting)) > float(gathered_shards(tensor, columns))
 
 
-def _summed(count: float, setting: TrainingSetting, columns: PlanColumns) -> Iterator[tuple[str, float, Number]]:
-    """Every gradient that replicas sum: its weight, runs, and bytes of what a device holds of it."""
+def _summed(
+    count: float, leaf: Part, group: str, setting: TrainingSetting, columns: PlanColumns
+) -> Iterator[tuple[str, float, Number]]:
+    """Every weight whose gradient replicas sum, or that they gather: runs, and bytes of what a device holds of it."""
+    is_gradient = setting.optimizer.distributed and leaf.phase == "backward"
+    element_bytes = setting.gradient_bytes if is_gradient else setting.compute_bytes
     for tensor, num_layers, outside in step_weights(setting.tree):
-        times = count * num_layers * (1.0 if outside else float(layers_of_stage(setting, columns)))
-        yield _owner(tensor), times, stored_elements(tensor, columns) * setting.compute_bytes
+        if group_of_replicas(tensor, setting) == group:
+            times = count * num_layers * (1.0 if outside else float(layers_of_stage(setting, columns)))
+            yield _owner(tensor), times, stored_elements(tensor, columns, setting) * element_bytes

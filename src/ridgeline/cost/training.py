@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ridgeline.cost.collectives import gather, permute, reduce
-from ridgeline.cost.columns import TENSOR_AXES, PlanColumns, TrainingSetting, tokens_per_microbatch, weight_shards
+from ridgeline.cost.columns import (
+    TENSOR_AXES,
+    PlanColumns,
+    TrainingSetting,
+    state_shards,
+    tokens_per_microbatch,
+    weight_shards,
+)
 from ridgeline.cost.laws_memory import gradient_bytes, optimizer_bytes, weight_bytes
 from ridgeline.cost.laws_pipeline import bubble_ratio
 from ridgeline.cost.layer import gathered_bytes, host_part, layer_cost
@@ -24,7 +31,7 @@ from ridgeline.job.job import BYTES_OF
 from ridgeline.model.operations import Lookup, Matmul, weights_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ridgeline.hardware.chip import Chip
     from ridgeline.model.operations import Block, ModelTree, Tensor
@@ -36,13 +43,14 @@ def training_step(setting: TrainingSetting, columns: PlanColumns) -> Part:
     forward, backward = _layers(setting, columns, rows)
     embedding = _embedding(setting, columns, rows)
     head = _head(setting, columns, rows)
+    once = replace(setting.hiding, overlap=setting.hiding.overlap / columns.microsteps)
     synced = overlapped(
-        "backward_and_gradient_sync",
-        "backward",
-        backward,
-        [_gradient_sync(setting, columns)],
-        hiding=replace(setting.hiding, overlap=setting.hiding.overlap / columns.microsteps),
+        "backward_and_gradient_sync", "backward", backward, list(_gradient_sync(setting, columns)), hiding=once
     )
+    if setting.optimizer.distributed:
+        forward = overlapped(
+            "forward_and_weight_sync", "forward", forward, list(_weight_sync(setting, columns)), hiding=once
+        )
     parts = [
         embedding,
         forward,
@@ -121,16 +129,37 @@ def step_weights(tree: ModelTree) -> Iterator[tuple[Tensor, int, bool]]:
 
 def local_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
     """Parameters that one device of the busiest stage stores."""
+    return sum(_elements_by_group(setting, columns).values())
+
+
+def state_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Parameters whose optimizer state one device of the busiest stage stores."""
     share = layers_of_stage(setting, columns)
     total: Number = 0.0
     for tensor, count, outside in step_weights(setting.tree):
-        total = total + stored_elements(tensor, columns) * count * (1.0 if outside else share)
+        total = total + tensor.size / state_shards(tensor, columns, setting) * count * (1.0 if outside else share)
     return total
 
 
-def stored_elements(tensor: Tensor, columns: PlanColumns) -> Number:
+def stored_elements(tensor: Tensor, columns: PlanColumns, setting: TrainingSetting) -> Number:
     """Elements of one weight that one device stores."""
-    return tensor.size / weight_shards(tensor, columns)
+    return tensor.size / weight_shards(tensor, columns, setting)
+
+
+def group_of_replicas(tensor: Tensor, setting: TrainingSetting) -> str:
+    """The group of `placement.groups_of` whose devices hold the same part of a weight and sum its gradient."""
+    return "expert_data" if setting.optimizer.distributed and "experts" in tensor.axes else "data"
+
+
+def _elements_by_group(setting: TrainingSetting, columns: PlanColumns) -> Mapping[str, Number]:
+    """Parameters that one device of the busiest stage stores, by the group that sums their gradients."""
+    share = layers_of_stage(setting, columns)
+    total: dict[str, Number] = {"data": 0.0}
+    for tensor, count, outside in step_weights(setting.tree):
+        group = group_of_replicas(tensor, setting)
+        elements = stored_elements(tensor, columns, setting) * count * (1.0 if outside else share)
+        total[group] = total.get(group, 0.0) + elements
+    return total
 
 
 def embed_dim(tree: ModelTree) -> int:
@@ -185,11 +214,26 @@ def _outside(name: str, block: Block, setting: TrainingSetting, columns: PlanCol
     )
 
 
-def _gradient_sync(setting: TrainingSetting, columns: PlanColumns) -> Part:
-    """All-reduce of gradients over replicas (dp, and dp across slices), once a step, in the compute dtype."""
-    shared_bytes = local_elements(setting, columns) * setting.compute_bytes
-    transfer = reduce(columns.links["data"], shared_bytes)
-    return transfer_part("gradient/all_reduce", "backward", "data", transfer, setting=setting)
+def _gradient_sync(setting: TrainingSetting, columns: PlanColumns) -> Iterator[Part]:
+    """Sum of gradients over replicas, once a step.
+
+    An all-reduce over dp, and dp across slices, in the compute dtype; a distributed optimizer reduce-scatters what
+    has been accumulated.
+    """
+    for group, elements in _elements_by_group(setting, columns).items():
+        if setting.optimizer.distributed:
+            transfer = gather(columns.links[group], elements * setting.gradient_bytes)
+            yield transfer_part(f"{group}/reduce_scatter", "backward", group, transfer, setting=setting)
+        else:
+            transfer = reduce(columns.links[group], elements * setting.compute_bytes)
+            yield transfer_part("gradient/all_reduce", "backward", group, transfer, setting=setting)
+
+
+def _weight_sync(setting: TrainingSetting, columns: PlanColumns) -> Iterator[Part]:
+    """A distributed optimizer's gather of the weights that each replica has updated a part of, once a step."""
+    for group, elements in _elements_by_group(setting, columns).items():
+        transfer = gather(columns.links[group], elements * setting.compute_bytes)
+        yield transfer_part(f"{group}/all_gather", "forward", group, transfer, setting=setting)
 
 
 def _pipeline(setting: TrainingSetting, columns: PlanColumns, rows: Number, *, layers_s: Number) -> Part:
@@ -216,7 +260,7 @@ def _pipeline(setting: TrainingSetting, columns: PlanColumns, rows: Number, *, l
 
 def _optimizer(setting: TrainingSetting, columns: PlanColumns) -> Part:
     """AdamW: reads weight, both moments and gradient, writes weight and moments; all of it memory traffic."""
-    optimizer, elements = setting.optimizer, local_elements(setting, columns)
+    optimizer, elements = setting.optimizer, state_elements(setting, columns)
     moments = 2 * optimizer_bytes(P=elements, b_mu=BYTES_OF[optimizer.mu_dtype], b_nu=BYTES_OF[optimizer.nu_dtype])
     weights = 2 * weight_bytes(P=elements, b_w=BYTES_OF[setting.dtypes.weights])
     traffic = weights + gradient_bytes(P=elements, b_g=BYTES_OF[setting.dtypes.gradients]) + moments

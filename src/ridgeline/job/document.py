@@ -96,6 +96,7 @@ class OptimizerTable(_Table):
     mu_dtype: str | None = None
     nu_dtype: str | None = None
     state: Literal["device", "host"] = "device"
+    distributed: bool = False
 
 
 class AttentionTable(_Table):

@@ -104,12 +104,23 @@ class Remat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
-    """AdamW's state: where it lives and how wide it is."""
+    """AdamW's state: where it lives, how wide it is and how it is split.
+
+    Attributes:
+        kind: AdamW.
+        mu_dtype: Of the first moment.
+        nu_dtype: Of the second.
+        state: Where both live.
+        distributed: Megatron's distributed optimizer (ZeRO-1). Weights are whole on every replica, and so are dense
+            ones over ep and cp, which else split them; the f32 copy and the moments are split over all of these.
+            Gradients are reduce-scattered and weights gathered once a step.
+    """
 
     kind: Literal["adamw"] = "adamw"
     mu_dtype: Dtype = "f32"
     nu_dtype: Dtype = "f32"
     state: Literal["device", "host"] = "device"
+    distributed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,6 +100,8 @@ def plan_table(plan: PlanRequest) -> dict[str, Value]:
     """The plan in the form of a job file."""
     table = asdict(plan)
     table["moe"] = table.pop("experts")
+    if not plan.optimizer.distributed:
+        del table["optimizer"]["distributed"]
     imbalance = table.pop("moe_imbalance")
     if imbalance != 1:
         table["moe"]["imbalance"] = imbalance

@@ -13,7 +13,7 @@ from ridgeline.cost.laws_memory import gradient_bytes, optimizer_bytes, weight_b
 from ridgeline.cost.laws_run import available_flops, chip_s, mfu, num_steps, run_s, run_usd
 from ridgeline.cost.operation import product_demand
 from ridgeline.cost.roofline import attained_s, attention_flops, compute_s, matmul_flops, transfer_s
-from ridgeline.cost.training import local_elements
+from ridgeline.cost.training import local_elements, state_elements
 from ridgeline.job.job import BYTES_OF
 from ridgeline.model.accounting import keys_read, operations
 from ridgeline.model.operations import Attention, ExpertMatmul, Matmul
@@ -180,13 +180,12 @@ def _bound(setting: TrainingSetting, estimate: PlanEstimate) -> Iterator[Derivat
 def _memory(setting: TrainingSetting, columns: PlanColumns) -> Iterator[Derivation]:
     """What a device keeps of weights, moments and gradients."""
     parameters, dtypes, optimizer = float(local_elements(setting, columns)), setting.dtypes, setting.optimizer
-    weights = derive(weight_bytes, P=parameters, b_w=BYTES_OF[dtypes.weights])
+    states = float(state_elements(setting, columns))
+    weights = derive(weight_bytes, P=states, b_w=BYTES_OF[dtypes.weights])
     yield replace(weights, quantity="weights on a device")
     if optimizer.state == "device":
         b_mu, b_nu = BYTES_OF[optimizer.mu_dtype], BYTES_OF[optimizer.nu_dtype]
-        yield replace(
-            derive(optimizer_bytes, P=parameters, b_mu=b_mu, b_nu=b_nu), quantity="optimizer state on a device"
-        )
+        yield replace(derive(optimizer_bytes, P=states, b_mu=b_mu, b_nu=b_nu), quantity="optimizer state on a device")
     gradients = derive(gradient_bytes, P=parameters, b_g=BYTES_OF[dtypes.gradients])
     yield replace(gradients, quantity="gradients on a device")
 

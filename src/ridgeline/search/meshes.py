@@ -12,7 +12,7 @@ from functools import cache
 from math import prod
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.placement import links_of, place
+from ridgeline.cost.placement import groups_of, links_of, place
 from ridgeline.job.job import BATCH_AXES, DCN_AXES, ICI_AXES
 from ridgeline.model.operations import Attention, ExpertMatmul, Matmul
 
@@ -137,8 +137,21 @@ def limits_of(tree: ModelTree, *, seq_len: int, global_batch: int) -> Limits:
     )
 
 
-def legal_meshes(hardware: Slice, limits: Limits, pinned: Mapping[str, int]) -> Meshes:
-    """Every legal mesh of a slice, the pinned degrees held."""
+def legal_meshes(
+    hardware: Slice,
+    limits: Limits,
+    pinned: Mapping[str, int],
+    *,
+    distributed: bool = False,
+) -> Meshes:
+    """Every legal mesh of a slice, the pinned degrees held.
+
+    Args:
+        hardware: The slice.
+        limits: What the model and the workload allow.
+        pinned: Degrees that are held.
+        distributed: Weights are whole on every replica (`Optimizer.distributed`).
+    """
     refused: Counter[tuple[str, str]] = Counter()
     legal: list[Mesh] = []
     inside = list(_inside_slice(hardware, limits, pinned, refused))
@@ -149,7 +162,13 @@ def legal_meshes(hardware: Slice, limits: Limits, pinned: Mapping[str, int]) -> 
             if reason:
                 refused["data-parallel ways", reason] += 1
                 continue
-            legal.append(Mesh(degrees=whole, pieces=pieces, links=links_of(pieces, whole, hardware)))
+            legal.append(
+                Mesh(
+                    degrees=whole,
+                    pieces=pieces,
+                    links=links_of(pieces, whole, hardware, groups=groups_of(distributed=distributed)),
+                )
+            )
     return Meshes(legal=tuple(legal), refused=refused)
 
 

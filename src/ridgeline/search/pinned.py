@@ -59,7 +59,8 @@ def pinned_columns(job: Job) -> tuple[TrainingSetting, PlanColumns]:
         )
     setting = training_setting(job, global_batch=batch)
     limits = limits_of(setting.tree, seq_len=setting.seq_len, global_batch=batch)
-    meshes = legal_meshes(job.hardware, limits, pinned_degrees(job.plan.mesh))
+    pinned = pinned_degrees(job.plan.mesh)
+    meshes = legal_meshes(job.hardware, limits, pinned, distributed=job.plan.optimizer.distributed)
     table = plan_table(job, meshes.legal, global_batch=batch, layers=limits.layers)
     if len(table) == 0:
         raise InputError(

@@ -182,8 +182,14 @@ def _feeds(job: Job, mesh: Mesh, *, global_batch: int, layers: int) -> Iterator[
         wanted = [pipeline.microbatches] if pipeline.microbatches else [stages * k for k in MICROBATCHES_PER_STAGE]
         for microbatches in (count for count in wanted if each % count == 0):
             repeats = [pipeline.repeats] if pipeline.repeats else REPEATS
-            for times in (count for count in repeats if count == 1 or layers % (stages * count) == 0):
+            for times in (count for count in repeats if count == 1 or _is_even(job, layers, stages * count)):
                 yield accumulation, microbatches, times
+
+
+def _is_even(job: Job, layers: int, chunks: int) -> bool:
+    """Whether layers can be dealt out to the turns of all stages; on GPUs some may have one less, if it is pinned."""
+    uneven = job.hardware.chip.vendor != "google" and job.plan.pipeline.repeats is not None
+    return layers >= chunks if uneven else layers % chunks == 0
 
 
 def _accumulations(sequences: int, stages: int, pinned: int | None) -> tuple[int, ...]:
