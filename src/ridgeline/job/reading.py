@@ -84,7 +84,7 @@ def read_any_job(reference: str, settings: Sequence[Setting] = ()) -> AnyJob:
     tables: Tables = {"version": 1}
     if reference.endswith(JOB_SUFFIX):
         origin = Origin(file=reference, settings=tuple(settings))
-        tables = _read_tables(reference)
+        tables = read_tables(reference)
         folder = str(Path(reference).parent)
     else:
         model = Setting(key="model", value=reference, where="MODEL")
@@ -92,14 +92,37 @@ def read_any_job(reference: str, settings: Sequence[Setting] = ()) -> AnyJob:
         folder = "."
     for setting in origin.settings:
         _put(tables, setting, origin)
+    return _job_of(tables, origin, folder=folder)
+
+
+def job_of_tables(tables: Tables, *, file: str, folder: str = ".") -> AnyJob:
+    """The job that the tables of a job file describe, wherever they come from.
+
+    Args:
+        tables: As TOML would give them, `version` among them.
+        file: Where they stand, for error messages.
+        folder: What a relative path of a model counts from.
+
+    Raises:
+        InputError: Anything is unknown, missing, contradictory or malformed.
+    """
+    return _job_of(tables, Origin(file=file), folder=folder)
+
+
+def _job_of(tables: Tables, origin: Origin, *, folder: str) -> AnyJob:
+    """The job of tables over which all settings are laid."""
     if is_serving(tables.get("workload")):
         origin = _with_meshes_of_phases(tables, origin)
     _write_out_short_forms(tables, origin)
     return assembled(job_document(tables, where=origin.of), origin, folder=folder)
 
 
-def _read_tables(path: str) -> Tables:
-    """The tables of a TOML file."""
+def read_tables(path: str) -> Tables:
+    """The tables of a TOML file.
+
+    Raises:
+        InputError: There is no such file, it is too large, or it is not TOML.
+    """
 
     def refuse(what: str, expected: str, fix: str) -> InputError:
         return InputError(what, where="JOB", value=path, expected=expected, fix=fix)

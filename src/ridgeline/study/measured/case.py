@@ -73,8 +73,8 @@ class MeasuredCase:
 
     @property
     def model(self) -> str:
-        """What the job calls its model."""
-        return self.job.model_reference
+        """Its name in the zoo, however the source spells it."""
+        return self.job.model.name
 
     @property
     def model_kind(self) -> ModelKind:
