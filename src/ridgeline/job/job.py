@@ -71,7 +71,7 @@ class Quantization:
     """A low-precision recipe for the layers' matmuls (attention scores, router and logits stay in bf16).
 
     Attributes:
-        kind: `fp8` or `int8`.
+        kind: `fp8`, `int8` or `fp4`.
         weights: Format of the weights, e.g. `e4m3`.
         activations: Format of the activations.
         gradients: Format of the gradients.
@@ -80,7 +80,7 @@ class Quantization:
         rounding: `nearest_even` or `stochastic`.
     """
 
-    kind: Literal["fp8", "int8"]
+    kind: Literal["fp8", "int8", "fp4"]
     weights: str = "e4m3"
     activations: str = "e4m3"
     gradients: str = "e5m2"

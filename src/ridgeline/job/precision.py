@@ -25,12 +25,20 @@ _DTYPES: Final[Mapping[str, Dtype]] = {
 _RECIPES: Final[Mapping[str, Quantization]] = {
     "fp8": Quantization(kind="fp8", weights="e4m3", activations="e4m3", gradients="e5m2"),
     "int8": Quantization(kind="int8", weights="int8", activations="int8", gradients="int8"),
+    "fp4": Quantization(kind="fp4", weights="e2m1", activations="e2m1", gradients="e2m1", granularity="sub_channel"),
+    "mxfp8": Quantization(kind="fp8", weights="e4m3", activations="e4m3", gradients="e4m3", granularity="sub_channel"),
 }
-# As MaxText's `fp8_full` and `int8` (qwix): https://github.com/AI-Hypercomputer/maxtext, 2026-08-22.
+# `fp8` and `int8` as MaxText's `fp8_full` and `int8` (qwix): https://github.com/AI-Hypercomputer/maxtext, 2026-08-22.
+# `fp4` and `mxfp8` as Transformer Engine's NVFP4BlockScaling and MXFP8BlockScaling, scales of blocks of 16 and 32:
+# https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/api/common.html.
 
-_RECIPE_ALIASES: Final[Mapping[str, str]] = {"fp8_full": "fp8"}
+_RECIPE_ALIASES: Final[Mapping[str, str]] = {"fp8_full": "fp8", "nvfp4": "fp4"}
 
-_FORMATS: Final[Mapping[str, tuple[str, ...]]] = {"fp8": ("e4m3", "e5m2"), "int8": ("int8",)}
+_FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
+    "fp8": ("e4m3", "e5m2"),
+    "int8": ("int8",),
+    "fp4": ("e2m1",),
+}
 
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "granularity": ("per_tensor", "per_axis", "sub_channel"),
@@ -75,16 +83,17 @@ def parse_quantization(recipe: Mapping[str, str], *, where: str) -> Quantization
 
 
 def takes_experts(recipe: Quantization) -> bool:
-    """Whether a recipe takes the grouped matmuls of experts: `fp8_full` does, recipes of one format do not.
+    """Whether a recipe takes the grouped matmuls of experts: `fp8_full` and scales of blocks do, the others do not.
 
-    Source: MaxText 0.2.5, layers/quantizations.py, `get_quantization_rule`: those are for `dot_general` alone.
+    Source: MaxText 0.2.5, layers/quantizations.py, `get_quantization_rule`: those are for `dot_general` alone;
+    Transformer Engine's `GroupedLinear` takes every recipe.
 
     >>> [takes_experts(parse_quantization({"kind": kind}, where="")) for kind in ("fp8", "int8")]
     [True, False]
     """
     full = _RECIPES["fp8"]
     formats = (recipe.weights, recipe.activations, recipe.gradients)
-    return formats == (full.weights, full.activations, full.gradients)
+    return recipe.granularity == "sub_channel" or formats == (full.weights, full.activations, full.gradients)
 
 
 def _unknown(what: str, value: str, shown: Iterable[str], known: Iterable[str], *, where: str) -> InputError:

@@ -184,7 +184,7 @@ def _recipe_answer(
     plan = question.plan
     quantized = replace(question, plan=replace(plan, quantization=recipe))
     again = _planned(quantized)
-    kept: Dtype = recipe.kind
+    kept: Dtype = "fp8" if recipe.kind == "fp4" else recipe.kind
     narrow = _planned(replace(quantized, plan=replace(quantized.plan, dtypes=replace(plan.dtypes, activations=kept))))
     same = same_plan(setting, columns, recipe)
     return RecipeAnswer(
