@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ridgeline.cost.work import shown_shares
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -55,12 +57,9 @@ def _add(part: Part, share: float, totals: dict[str, float]) -> None:
             for child in part.children:
                 _add(child, share, totals)
         case "overlap":
-            front, *behind = part.children
-            hidden_s = sum(float(child.expected_s) for child in behind)
-            exposed_s = float(part.expected_s) - float(front.expected_s)
-            _add(front, share, totals)
-            for child in behind if hidden_s > 0 else ():
-                _add(child, share * exposed_s / hidden_s, totals)
+            _add(part.children[0], share, totals)
+            for child, shown in shown_shares(part):
+                _add(child, share * shown, totals)
 
 
 def _cause(part: Part) -> str:

@@ -75,6 +75,7 @@ class Part:
         once: The children of one repetition, in order.
         times: Repetitions.
         array_bytes: Of a collective: the gathered, scattered, summed or exchanged array of one repetition.
+        unhidden: Fraction of `expected_s` that shows even if another part hides this one; None leaves it to `Hiding`.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Part:
     once: tuple[Part, ...] = ()
     times: Number = 1.0
     array_bytes: Number = 0.0
+    unhidden: float | None = None
 
     @property
     def children(self) -> tuple[Part, ...]:
@@ -124,38 +126,67 @@ class Hiding:
 
     Attributes:
         overlap: Fraction of the front's time behind which the other can run.
-        unhidden_share: Fraction of the other that shows in any case.
+        unhidden: Fraction of the other that shows in any case, unless the part says otherwise.
     """
 
     overlap: Number
-    unhidden_share: float
+    unhidden: float
 
 
 def overlapped(name: str, phase: Phase, front: Part, behind: Sequence[Part], *, hiding: Hiding) -> Part:
     """`front` hides `behind` as far as its time reaches; the rest is exposed (`exposed_s`).
 
     >>> compute, gather = (Part(name=n, phase="forward", expected_s=s) for n, s in (("c", 10.0), ("g", 12.0)))
-    >>> overlapped("layer", "forward", compute, [gather], hiding=Hiding(overlap=0.9, unhidden_share=0.1)).expected_s
+    >>> overlapped("layer", "forward", compute, [gather], hiding=Hiding(overlap=0.9, unhidden=0.1)).expected_s
     13.0
     """
-    behind_s = _total([part.expected_s for part in behind])
+    known = tuple(replace(part, unhidden=_unhidden(part, hiding)) for part in behind)
+    exposed = exposed_s(
+        front_s=front.expected_s,
+        behind_s=_total([part.expected_s for part in known]),
+        least_s=_total([_least_s(part) for part in known]),
+        overlap=hiding.overlap,
+    )
     return Part(
         name=name,
         phase=phase,
-        expected_s=front.expected_s + exposed_s(front_s=front.expected_s, behind_s=behind_s, hiding=hiding),
+        expected_s=front.expected_s + exposed,
         work=_total_work((front, *behind)),
         composition="overlap",
-        once=(front, *behind),
+        once=(front, *known),
     )
 
 
-def exposed_s(*, front_s: Number, behind_s: Number, hiding: Hiding) -> Number:
-    """Time of `behind` that shows: max(behind − overlap · front, unhidden · behind).
+def exposed_s(*, front_s: Number, behind_s: Number, least_s: Number, overlap: Number) -> Number:
+    """Time of what runs behind that shows: max(behind − overlap · front, what nothing can hide).
 
-    >>> [exposed_s(front_s=10.0, behind_s=s, hiding=Hiding(overlap=0.9, unhidden_share=0.1)) for s in (4.0, 12.0)]
+    >>> [exposed_s(front_s=10.0, behind_s=s, least_s=0.1 * s, overlap=0.9) for s in (4.0, 12.0)]
     [0.4, 3.0]
     """
-    return larger(behind_s - hiding.overlap * front_s, hiding.unhidden_share * behind_s)
+    return larger(behind_s - overlap * front_s, least_s)
+
+
+def shown_shares(part: Part) -> Iterator[tuple[Part, float]]:
+    """What an `overlap` hides, each with the share of its time that shows: what nothing hides, and of the rest alike.
+
+    >>> times_s = {"compute": 9.0, "gather": 4.0, "sum": 2.0}
+    >>> front, gather, add = (Part(name=name, phase="backward", expected_s=s) for name, s in times_s.items())
+    >>> waiting = replace(add, unhidden=1.0)
+    >>> both = overlapped("layer", "backward", front, [gather, waiting], hiding=Hiding(overlap=0.9, unhidden=0.25))
+    >>> [(child.name, share) for child, share in shown_shares(both)]
+    [('gather', 0.25), ('sum', 1.0)]
+
+    Args:
+        part: Of scalar times.
+    """
+    front, *behind = part.children
+    least_s = sum(float(_least_s(child)) for child in behind)
+    hidden_s = sum(float(child.expected_s) for child in behind) - least_s
+    more_s = float(part.expected_s) - float(front.expected_s) - least_s
+    more = more_s / hidden_s if hidden_s > 0 else 0.0
+    for child in behind:
+        least = child.unhidden or 0.0
+        yield child, least + (1.0 - least) * more
 
 
 def scaled(part: Part, times: Number) -> Part:
@@ -189,6 +220,15 @@ def smaller(a: Number, b: Number) -> Number:
     import numpy as np
 
     return np.minimum(a, b)
+
+
+def _unhidden(part: Part, hiding: Hiding) -> float:
+    return hiding.unhidden if part.unhidden is None else part.unhidden
+
+
+def _least_s(part: Part) -> Number:
+    """What of a part shows in any case."""
+    return part.expected_s * (part.unhidden or 0.0)
 
 
 def _total(times_s: Sequence[Number]) -> Number:

@@ -13,6 +13,7 @@ from ridgeline.cost.memory import ASYNCHRONOUS, training_memory
 from ridgeline.cost.placement import TORUS_AXES
 from ridgeline.cost.step_collectives import KINDS, step_collectives
 from ridgeline.cost.training import training_step
+from ridgeline.cost.work import shown_shares
 from ridgeline.job.job import BATCH_AXES, DCN_AXES
 from ridgeline.search.estimate import verdict
 from ridgeline.search.pinned import pinned_columns, pinned_to
@@ -220,12 +221,9 @@ def _exposed(part: Part, share: float) -> Iterator[tuple[Part, float]]:
             for child in part.children:
                 yield from _exposed(child, share)
         case "overlap":
-            front, *behind = part.children
-            hidden_s = sum(float(child.expected_s) for child in behind)
-            left = (float(part.expected_s) - float(front.expected_s)) / hidden_s if hidden_s > 0 else 0.0
-            yield from _exposed(front, share)
-            for child in behind:
-                yield from _exposed(child, share * left)
+            yield from _exposed(part.children[0], share)
+            for child, shown in shown_shares(part):
+                yield from _exposed(child, share * shown)
 
 
 def carried_by(job: Job, kind: str, axes: tuple[str, ...]) -> tuple[Engine, str]:
