@@ -1,0 +1,286 @@
+"""Published GPU training runs as measured cases: rows of Megatron-Bridge, llm-foundry, torchtitan and papers.
+
+A row names a model, GPUs, a batch, degrees and a precision, and what was measured. It rarely says what is recomputed
+and never how the optimizer's state is split; `gpu_settings.py` says what is taken for granted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import TYPE_CHECKING, cast
+
+from ridgeline.errors import InputError
+from ridgeline.job.job import Job
+from ridgeline.job.reading import job_of_tables
+from ridgeline.model.flop_convention import CONVENTIONS, training_flops_per_token
+from ridgeline.model.tree import model_tree
+from ridgeline.model.zoo import load_model
+from ridgeline.study.measured.case import MeasuredCase
+from ridgeline.study.measured.gpu_settings import (
+    has_distributed_optimizer,
+    is_fully_sharded,
+    machine_of,
+    names_of_model,
+    recipe_of,
+    remat_of,
+)
+from ridgeline.study.measured.records import number, record_id, records_of, skipped, text, unusable, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ridgeline.study.measured.case import Metric, Skipped, SourceOfMeasured
+    from ridgeline.study.measured.gpu_settings import Choice
+    from ridgeline.study.measured.records import Record
+
+_MILLI, _TERA, _PERCENT = 1e-3, 1e12, 1e-2
+_TIMES = (("step_time_s", 1.0), ("iter_time_s", 1.0), ("iter_time_ms", _MILLI), ("step_time_ms", _MILLI))
+_GPUS_PER_NODE = 8
+_RATES = ("tokens_per_s_per_gpu", "tokens_per_s_per_chip")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Degrees:
+    """How a row splits its run.
+
+    Attributes:
+        mesh: By axis of a job's mesh.
+        replicas: Ways in which the batch is split.
+        assumed: What was taken for granted.
+    """
+
+    mesh: Mapping[str, int]
+    replicas: int
+    assumed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """What a row states of the run's speed."""
+
+    metric: Metric
+    value: float
+    source: SourceOfMeasured
+    assumed: tuple[str, ...] = ()
+
+
+def read_gpu_records(document: object, where: str) -> tuple[list[MeasuredCase], list[Skipped]]:
+    """The cases of a document of GPU rows, and the rows that are not used, with the reason.
+
+    Args:
+        document: Parsed JSON: an object with `records`, or a list of rows.
+        where: Where it stands, for rows without an id.
+    """
+    cases: list[MeasuredCase] = []
+    left_out: list[Skipped] = []
+    for index, record in enumerate(records_of(document)):
+        name = record_id(record, where, index)
+        try:
+            if not isinstance(record, dict):
+                raise unusable("not an object", record, key="record")
+            cases.append(_case(cast("Record", record), name))
+        except InputError as error:
+            left_out.append(skipped(name, error))
+    return cases, left_out
+
+
+def _case(record: Record, name: str) -> MeasuredCase:
+    if record.get("kind", "train") not in {"train", "time", None}:
+        raise unusable("states no time of a step", record["kind"], key="kind")
+    phase = text(record, "phase")
+    if "lora" in phase.lower():
+        raise unusable("no job can say that weights are frozen beside adapters", phase, key="phase")
+    gpus, seq_len = _needed(record, "gpus"), _needed(record, "seq_len")
+    machine, degrees = machine_of(record, gpus=gpus), _degrees(record, gpus)
+    micro_batch, steps, assumed_feed = _feed(record, degrees)
+    model, changed = _model(record)
+    recipe, remat = recipe_of(record), remat_of(record)
+    tables: dict[str, object] = {
+        "version": 1,
+        "model": model,
+        "hardware": machine.table,
+        "workload": {"seq_len": seq_len, "global_batch": degrees.replicas * micro_batch * steps},
+        "plan": {**_plan(record, degrees, steps), "remat": remat.value, **_quantization(recipe.value)},
+    }
+    job = _job(tables, name)
+    measured = _measured(record, job)
+    assumed = (*machine.assumed, *degrees.assumed, assumed_feed, *changed, recipe.assumed, remat.assumed)
+    return MeasuredCase(
+        id=name,
+        job=job,
+        metric=measured.metric,
+        measured=measured.value,
+        source_of_measured=measured.source,
+        source=" ".join(filter(None, (text(record, key) for key in ("source", "source_path", "framework")))),
+        assumed=tuple(phrase for phrase in (*assumed, *measured.assumed) if phrase),
+        alternatives=_alternatives(tables, job, recipe, remat, name),
+        not_stated="; ".join((*machine.not_stated, *_not_said(record, phase))),
+    )
+
+
+def _needed(record: Record, key: str) -> int:
+    found = whole(record, key)
+    if found is None:
+        raise unusable(f"{key} not stated", None, key=key)
+    return found
+
+
+def _degrees(record: Record, gpus: int) -> _Degrees:
+    """The mesh of a row.
+
+    Experts are split over GPUs that share the batch; ways beyond those would lie over tensor parallelism, where the
+    same GPUs hold as much of the experts.
+    """
+    tp, pp, cp, ep = (whole(record, key) or 1 for key in ("tp", "pp", "cp", "ep"))
+    together, assumed = whole(record, "model_parallel_size"), list[str]()
+    if together is not None and whole(record, "tp") is None:
+        tp = gcd(together, _GPUS_PER_NODE)
+        pp = together // tp
+        assumed.append(f"{together} model-parallel ways: tp {tp} inside a node, pp {pp}")
+    replicas, rest = divmod(gpus, tp * pp * cp)
+    if rest or replicas == 0:
+        raise unusable(f"{gpus} GPUs are not a multiple of tp·pp·cp", tp * pp * cp, key="gpus")
+    experts = gcd(ep, replicas)
+    if experts != ep:
+        assumed.append(f"experts split {experts} ways over the batch, {ep // experts} beside")
+    fsdp = 1
+    if is_fully_sharded(record):
+        fsdp = gcd(whole(record, "fsdp") or replicas, replicas // experts)
+    mesh = {"dp": replicas // experts // fsdp, "fsdp": fsdp, "tp": tp, "cp": cp, "ep": experts, "pp": pp}
+    return _Degrees(mesh=mesh, replicas=replicas, assumed=tuple(assumed))
+
+
+def _feed(record: Record, degrees: _Degrees) -> tuple[int, int, str]:
+    """Sequences of a microbatch, and microbatches of a step on each replica; what was taken for granted."""
+    micro_batch, assumed = whole(record, "mbs"), ""
+    steps = whole(record, "num_microbatches") or whole(record, "ga")
+    batch = whole(record, "gbs")
+    each = whole(record, "batch_per_dp") if batch is None else None
+    if batch is None and each is not None:
+        batch = each * degrees.replicas
+    if micro_batch is None:
+        of_steps = batch // degrees.replicas // steps if batch is not None and steps is not None else None
+        micro_batch, assumed = of_steps or 1, "" if of_steps else "one sequence a microbatch"
+    if batch is None:
+        if steps is None:
+            steps, assumed = 1, assumed or "one microbatch a step"
+        return micro_batch, steps, assumed
+    steps, rest = divmod(batch, degrees.replicas * micro_batch)
+    if rest or steps == 0:
+        raise unusable("the batch is no multiple of what the replicas take at once", batch, key="gbs")
+    return micro_batch, steps, assumed
+
+
+def _model(record: Record) -> tuple[str | Mapping[str, object], tuple[str, ...]]:
+    """`model` of a job file: a zoo name, or one of which the row states other dimensions; what was assumed."""
+    said = text(record, "model")
+    if not said:
+        raise unusable("model not stated", None, key="model")
+    error: InputError | None = None
+    owners = (text(record, "framework"), text(record, "source"))
+    for name in (name for owner in owners for name in names_of_model(said, owner)):
+        try:
+            spec = load_model(name)
+        except InputError as unknown:
+            error = unknown
+            continue
+        table, assumed = {"base": spec.name, **_changes(record, spec.num_layers)}, ()
+        if spec.mtp_layers and "layers" not in record:
+            table["num_layers"] = spec.num_layers + spec.mtp_layers
+            assumed = ("multi-token prediction as one layer more",)
+        return (spec.name if len(table) == 1 else {**table, "name": spec.name}), assumed
+    raise unusable("unknown model", said, key="model") from error
+
+
+def _changes(record: Record, num_layers: int) -> dict[str, object]:
+    """Dimensions that a row states and that are not the zoo model's."""
+    layers = whole(record, "layers")
+    return {"num_layers": layers} if layers is not None and layers != num_layers else {}
+
+
+def _plan(record: Record, degrees: _Degrees, steps: int) -> dict[str, object]:
+    mesh = degrees.mesh
+    plan: dict[str, object] = {
+        "mesh": dict(mesh),
+        "dtypes": {"weights": "f32", "compute": "bf16", "gradients": "f32", "activations": "bf16"},
+        "optimizer": {"distributed": mesh["fsdp"] == 1 and has_distributed_optimizer(record)},
+        "gradient_accumulation": steps,
+    }
+    if mesh["pp"] > 1:
+        pipeline = {"microbatches": steps, "repeats": whole(record, "vp") or 1}
+        plan |= {"gradient_accumulation": 1, "pipeline": pipeline}
+    if mesh["cp"] > 1:
+        plan["context"] = {"strategy": "ring", "load_balance": True}
+    return plan
+
+
+def _quantization(recipe: object) -> dict[str, object]:
+    return {} if recipe is None else {"quantization": recipe}
+
+
+def _job(tables: Mapping[str, object], name: str) -> Job:
+    """The job of tables; they are copied, for reading writes out their short forms."""
+    plan = cast("Mapping[str, object]", tables["plan"])
+    job = job_of_tables({**tables, "plan": dict(plan)}, file=name)
+    if not isinstance(job, Job):
+        raise unusable("not a training run", job.workload.kind, key="kind")
+    return job
+
+
+def _alternatives(tables: Mapping[str, object], job: Job, recipe: Choice, remat: Choice, name: str) -> tuple[Job, ...]:
+    """The job under the other readings of its recomputation and its recipe, one at a time."""
+    plan = cast("Mapping[str, object]", tables["plan"])
+    others = [_job({**tables, "plan": {**plan, "remat": policy}}, name) for policy in remat.others]
+    others += [_job({**tables, "plan": {**plan, **_quantization(other)}}, name) for other in recipe.others]
+    return tuple(other for other in others if other != job)
+
+
+def _measured(record: Record, job: Job) -> _Measured:
+    """What the row states of the run's speed, the most direct first."""
+    for key, unit in _TIMES:
+        if (value := number(record, key)) is not None:
+            return _Measured(metric="step_time_s", value=value * unit, source="direct")
+    for key in _RATES:
+        if (value := number(record, key)) is not None:
+            return _Measured(
+                metric="tokens_per_s_per_chip",
+                value=value,
+                source="derived" if "derived" in text(record, "note") else "direct",
+            )
+    if (value := number(record, "tokens_per_s")) is not None:
+        return _Measured(metric="tokens_per_s_per_chip", value=value / job.hardware.num_chips, source="direct")
+    return _measured_in_flops(record, job)
+
+
+def _measured_in_flops(record: Record, job: Job) -> _Measured:
+    """Throughput from a rate of FLOPs, by the count of whoever published it."""
+    peak = job.hardware.chip.peak_flops_per_s["bf16"]
+    for key, unit, name in (
+        ("model_tflops_per_s_per_gpu", _TERA, "megatron"),
+        ("achieved_tflops_per_s_per_gpu", _TERA, "megatron_hardware"),
+        ("mfu_pct", _PERCENT * peak, "megatron"),
+    ):
+        if (value := number(record, key)) is not None:
+            per_token = training_flops_per_token(
+                model_tree(job.model), seq_len=job.workload.seq_len, convention=CONVENTIONS[name]
+            )
+            return _Measured(
+                metric="tokens_per_s_per_chip",
+                value=value * unit / per_token,
+                source="derived",
+                assumed=(f"{key} counts FLOPs as {name}",),
+            )
+    raise unusable("states no time and no rate", None, key="tokens_per_s_per_gpu")
+
+
+def _not_said(record: Record, phase: str) -> tuple[str, ...]:
+    found = ["packed sequences that do not see each other"] if phase.upper() == "SFT" else []
+    note = text(record, "note")
+    if "parallel transformer block" in note:
+        found.append("parallel blocks and sliding windows")
+    if "tokendrop" in text(record, "model"):
+        found.append("tokens beyond an expert's capacity are dropped")
+    if "known issue" in note:
+        found.append("a regression that its source owns up to")
+    return tuple(found)

@@ -1,0 +1,215 @@
+"""What published GPU runs call things, and what a framework does where a row says nothing.
+
+Source of the defaults: Megatron-LM and Megatron-Bridge (`--use-distributed-optimizer`, sequence parallelism beside
+tensor parallelism, ring attention under context parallelism), llm-foundry (`FULL_SHARD`), torchtitan.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ridgeline.hardware.catalog import find_chip
+from ridgeline.study.measured.records import number, text, unusable, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ridgeline.study.measured.records import Record
+
+Recipe: TypeAlias = "Mapping[str, str] | None"
+
+_WORDS = re.compile(r"[a-z0-9.]+")
+_NODE_NETWORK = re.compile(r"(\d+) ?Gbps node")
+_HBM_RATE = re.compile(r"(\d+(?:\.\d+)?) ?TB/s")
+_HBM_SIZE = re.compile(r"(\d+) ?GB HBM")
+_POWER = re.compile(r"(\d+) ?W limit")
+
+_GPUS_PER_NODE = 8
+_BITS_PER_BYTE = 8
+_GIGA, _TERA = 1e9, 1e12
+
+_OTHER_NAMES: Final[Mapping[str, tuple[str, Mapping[str, float]]]] = {
+    "h800": ("h100", {"link_bytes_per_s": 200e9}),
+    "a800": ("a100-80gb", {"link_bytes_per_s": 200e9}),
+    "ampere": ("a100-80gb", {}),
+}
+"""GPUs that are another with figures of their own: H800 and A800 have 400 GB/s of NVLink, both ways together.
+Source: NVIDIA's data sheets; arXiv:2412.19437, section 3.1, for the H800."""
+
+_BLOCKS = {"granularity": "sub_channel", "gradients": "e4m3"}
+_CURRENT, _DELAYED = {"kind": "fp8"}, {"kind": "fp8", "scaling": "static"}
+_BLOCKWISE, _MX = {"kind": "fp8", **_BLOCKS}, {"kind": "mxfp8"}
+
+_PRECISIONS: Final[tuple[tuple[re.Pattern[str], Recipe], ...]] = (
+    (re.compile(r"nvfp4|fp4"), {"kind": "fp4"}),
+    (re.compile(r"mxfp8|fp8[ _-]?mx"), _MX),
+    (re.compile(r"fp8[ _-]?(ds|delayed)"), _DELAYED),
+    (re.compile(r"fp8[ _-]?(sc|subchannel|block)|blockwise"), _BLOCKWISE),
+    (re.compile(r"(fp8|float8)[ _-]?row"), {"kind": "fp8", "granularity": "per_axis"}),
+    (re.compile(r"fp8|float8|e4m3"), _CURRENT),
+    (re.compile(r"bf16|bfloat16|fp16|float16|half"), None),
+)
+"""The first pattern that is found in what a row calls its precision."""
+
+_REMATS: Final[Mapping[str, str]] = {
+    "true": "full",
+    "full": "full",
+    "false": "none",
+    "none": "none",
+    "off": "none",
+    "selective": "minimal_with_context",
+    "sel": "minimal_with_context",
+    "seqsel": "minimal_with_context",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The GPUs of a row.
+
+    Attributes:
+        table: `hardware` of a job file.
+        assumed: What was taken for granted.
+        not_stated: What no job can say of them.
+    """
+
+    table: str | Mapping[str, object]
+    assumed: tuple[str, ...] = ()
+    not_stated: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A setting as read, or as assumed where the row leaves it open.
+
+    Attributes:
+        value: What the job takes.
+        assumed: What was taken for granted; "" where the row states it.
+        others: The other readings.
+    """
+
+    value: object
+    assumed: str = ""
+    others: tuple[object, ...] = field(default_factory=tuple)
+
+
+def machine_of(record: Record, *, gpus: int) -> Machine:
+    """The GPUs of a row, with what it says of their links and memory.
+
+    Raises:
+        InputError: The name is of no chip of the catalogue.
+    """
+    said = text(record, "gpu") or text(record, "system")
+    chip, figures = _named_chip(said)
+    details = f"{said} {text(record, 'section')}"
+    own = {**figures, **_figures(details, gpus)}
+    power = _POWER.search(details)
+    unclear = not figures and _has_doubt(said)
+    return Machine(
+        table=f"{chip}:{gpus}" if not own else {"name": f"{chip}:{gpus}", **own},
+        assumed=(f"'{said}' is {chip}",) if unclear else (),
+        not_stated=(f"a power limit of {power[1]} W",) if power else (),
+    )
+
+
+def _named_chip(said: str) -> tuple[str, Mapping[str, float]]:
+    """The chip that a name begins with, or has in it: the longest run of words that is one."""
+    words = _WORDS.findall(said.lower().replace("_", " "))
+    for start in range(len(words)):
+        for end in range(len(words), start, -1):
+            name = "-".join(words[start:end])
+            if name in _OTHER_NAMES:
+                return _OTHER_NAMES[name]
+            chip = find_chip(name)
+            if chip is not None and chip.vendor != "google":
+                return chip.name, {}
+    raise unusable("not a GPU of the catalogue", said or None, key="gpu")
+
+
+def _has_doubt(said: str) -> bool:
+    return any(word in said.lower() for word in ("believed", "unverified", "ampere", "?"))
+
+
+def _figures(details: str, gpus: int) -> dict[str, float]:
+    """Figures that stand in the text beside a GPU's name; a single node's network is not used."""
+    found: dict[str, float] = {}
+    if (rate := _NODE_NETWORK.search(details)) and gpus > _GPUS_PER_NODE:
+        found["network_bytes_per_s"] = float(rate[1]) * _GIGA / _BITS_PER_BYTE / _GPUS_PER_NODE
+    if rate := _HBM_RATE.search(details):
+        found["hbm_bytes_per_s"] = float(rate[1]) * _TERA
+    if size := _HBM_SIZE.search(details):
+        found["hbm_bytes"] = float(size[1]) * _GIGA
+    return found
+
+
+def recipe_of(record: Record) -> Choice:
+    """The low-precision recipe of a row: the `quantization` table of a job, or None.
+
+    Raises:
+        InputError: The precision has a name that is not known.
+    """
+    said = text(record, "precision") or text(record, "dtype")
+    if not said:
+        return Choice(value=None, assumed="precision not stated: bf16")
+    found = next((recipe for pattern, recipe in _PRECISIONS if pattern.search(said.lower())), said)
+    if isinstance(found, str):
+        raise unusable("unknown precision", said, key="precision")
+    if "finer quantization" in text(record, "note"):
+        return Choice(value=_BLOCKWISE, assumed="finer quantization: scales of blocks")
+    if "not named" in said:
+        return Choice(value=found, assumed="fp8 recipe not named: current scaling", others=(_DELAYED, _BLOCKWISE))
+    if found == _CURRENT and "24.07" in text(record, "framework"):
+        return Choice(value=_DELAYED, assumed="fp8 of 2024: delayed scaling")
+    if found == _CURRENT and "HAI-LLM" in text(record, "framework"):
+        return Choice(value=_BLOCKWISE)
+    return Choice(value=found)
+
+
+def remat_of(record: Record) -> Choice:
+    """The recomputation of a row: a preset's name."""
+    value = record.get("activation_checkpointing", record.get("recompute"))
+    if isinstance(value, bool):
+        return Choice(value="full" if value else "none")
+    said = str(value or "").lower()
+    words = _WORDS.findall(said)
+    if not words:
+        others = ("minimal_with_context", "full")
+        return Choice(value="none", assumed="recomputation not stated: none", others=others)
+    policy = _REMATS.get(words[0])
+    if policy is None:
+        raise unusable("unknown recomputation", said, key="activation_checkpointing")
+    if words[0].startswith("sel"):
+        return Choice(value=policy, assumed=f"'{said}': what is cheap is computed again", others=("none",))
+    return Choice(value=policy)
+
+
+def is_fully_sharded(record: Record) -> bool:
+    """Whether weights are split over the data-parallel GPUs (FSDP, ZeRO-3)."""
+    return (
+        (whole(record, "fsdp") or 0) > 1
+        if record.get("fsdp") not in (0, None, False)
+        else text(record, "sharding") == "FULL_SHARD" or "ZeRO-3" in text(record, "scheme") + text(record, "framework")
+    )
+
+
+def has_distributed_optimizer(record: Record) -> bool:
+    """Whether replicas split the optimizer's state: Megatron's since 2022, or ZeRO-1 as stated."""
+    zero = record.get("zero")
+    if zero is not None:
+        return zero != 0
+    return not any(year in text(record, "source") for year in ("2104.04473", "2205.05198")) and not _is_of_2021(record)
+
+
+def _is_of_2021(record: Record) -> bool:
+    """The table of Megatron-LM's paper of 2021, which counts recomputation in its rates."""
+    return number(record, "achieved_tflops_per_s_per_gpu") is not None
+
+
+def names_of_model(said: str, framework: str) -> Iterator[str]:
+    """What to look a model up by, the most telling first: a framework's own variant before the common one."""
+    size = said.rsplit("-", 1)[-1]
+    if framework:
+        yield f"{framework.split(maxsplit=1)[0]}-{size}"
+    yield said
