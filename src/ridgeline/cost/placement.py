@@ -106,7 +106,8 @@ def place(
         degree = degrees.get(logical, 1)
         if degree == 1:
             continue
-        taken = _whole_pieces(degree, left) or _factors(degree, left)
+        fast = [piece for piece in left if piece.axis.name not in NETWORKS]
+        taken = _pieces(degree, fast) or _pieces(degree, left)
         if taken is None:
             return None
         placed[logical] = taken
@@ -164,6 +165,10 @@ def link_rate_bytes_per_s(hardware: Slice) -> float:
     if chip.torus is not None:
         return chip.torus.link_bytes_per_s
     return float("inf") if chip.switch is None else chip.switch.bytes_per_s
+
+
+def _pieces(degree: int, left: Sequence[Piece]) -> tuple[Piece, ...] | None:
+    return _whole_pieces(degree, left) or _factors(degree, left)
 
 
 def _whole_pieces(degree: int, left: Sequence[Piece]) -> tuple[Piece, ...] | None:
