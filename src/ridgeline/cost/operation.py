@@ -6,7 +6,7 @@ the output. Which tokens and which slice of a weight a device holds follows from
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from ridgeline.cost.roofline import (
     visited_keys,
 )
 from ridgeline.cost.single_operation import expert_matmul_bytes
+from ridgeline.cost.token_exchange import sent_once_ratio
 from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, overlapped
 from ridgeline.job.precision import takes_experts
 from ridgeline.model.accounting import keys_read
@@ -31,6 +32,7 @@ from ridgeline.model.operations import Attention, Dispatch, Elementwise, ExpertM
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ridgeline.cost.collectives import Link
     from ridgeline.job.job import Quantization
     from ridgeline.model.operations import Operation
 
@@ -354,7 +356,7 @@ def _pass(path: str, elements: Number, *, setting: TrainingSetting, output: str)
 def _dispatch(op: Dispatch, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
     """Sorting tokens by expert moves each copy once; under expert parallelism they travel too, and back."""
     copies_bytes = rows * op.top_k * op.width * setting.activation_bytes / columns.tensor
-    travel = exchange(columns.links["expert"], copies_bytes)
+    travel = _travel(columns.links["expert"], copies_bytes, op, setting)
     vector = setting.efficiency.vector
     return OperationCost(
         forward=(
@@ -367,6 +369,15 @@ def _dispatch(op: Dispatch, *, rows: Number, setting: TrainingSetting, columns: 
         ),
         output="",
     )
+
+
+def _travel(link: Link, copies_bytes: Number, op: Dispatch, setting: TrainingSetting) -> Transfer:
+    """The exchange of tokens; on GPUs a token crosses the network once to each domain, whatever its copies there."""
+    travel = exchange(link, copies_bytes)
+    if setting.hardware.chip.switch is None:
+        return travel
+    ratio = sent_once_ratio(network_load=link.network_exchange_load, k=op.top_k)
+    return replace(travel, network_bytes=travel.network_bytes * ratio)
 
 
 def _recurrence(op: Recurrence, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:

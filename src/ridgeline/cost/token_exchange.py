@@ -1,0 +1,33 @@
+"""What of the tokens that experts exchange crosses the network between domains of fast links.
+
+k  experts a token visits     n  domains that the experts are spread over
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ridgeline.cost.work import Number
+
+
+def sent_once_ratio(*, network_load: Number, k: int) -> Number:
+    """Network bytes of an exchange that sends a token once to each domain, over those of one that sends every copy.
+
+    A copy leaves its domain with probability (n − 1)/n, the network load of an exchange; a token visits
+    (n − 1)·(1 − ((n − 1)/n)^k) other domains on average. Inside each, fast links spread its copies.
+
+    Formula: (1 − load^k) / (k · (1 − load))
+
+    Assumes: experts are chosen alike and independently.
+
+    Source: derived; DeepEP and HybridEP dispatch so (arXiv:2412.19437, section 3.2.2), and combine likewise.
+
+    >>> sent_once_ratio(network_load=0.5, k=2)  # 2 domains: half a token crosses twice as copies, once as a token
+    0.75
+    >>> sent_once_ratio(network_load=0.0, k=8)
+    0.125
+    """
+    return (1.0 - np.power(network_load, k)) / (k * (1.0 - network_load))
