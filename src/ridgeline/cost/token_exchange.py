@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 if TYPE_CHECKING:
     from ridgeline.cost.work import Number
 
@@ -30,4 +28,4 @@ def sent_once_ratio(*, network_load: Number, k: int) -> Number:
     >>> sent_once_ratio(network_load=0.0, k=8)
     0.125
     """
-    return (1.0 - np.power(network_load, k)) / (k * (1.0 - network_load))
+    return (1.0 - network_load**k) / (k * (1.0 - network_load))
