@@ -256,16 +256,19 @@ def scale(
         chips: `64:4096`, which doubles, or numbers.
         weak: Let the batch grow with the chips, from the job's own at the job's own slice.
         progress: Called with what is being done and the fraction done.
-        arguments: As for `train`.
+        arguments: As for `train`; `on` may name the chip alone. Without a batch, the largest sensible one at the
+            smallest size that has a plan is taken.
 
     Raises:
         InputError: The question is malformed.
-        InfeasibleError: There is a plan at no size.
+        InfeasibleError: There is no such slice, or there is a plan at no size.
     """
-    from ridgeline.job.chip_counts import parse_chip_counts
+    from ridgeline.job.chip_counts import parse_chip_counts, slice_to_start_from
     from ridgeline.search.scale import scale as plan_sizes
 
-    counts = parse_chip_counts(chips, where="chips=") if isinstance(chips, str) else chips
+    counts = parse_chip_counts(chips if isinstance(chips, str) else ",".join(map(str, chips)), where="chips=")
+    if (on := arguments.get("on")) is not None:
+        arguments["on"] = slice_to_start_from(on, counts)
     return plan_sizes(_job(job, arguments), chips=counts, weak=weak, progress=progress)
 
 

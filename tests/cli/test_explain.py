@@ -11,10 +11,11 @@ QUESTIONS = {
     "model": ("llama3.1-8b",),
     "roofline": ("matmul", "--B", "64", "--D", "4096", "--F", "4096", "--on", "v5e"),
     "matmul": ("A[B,D_X] @ W[D_X,F]", "--sizes", "B=8,D=8,F=8", "--mesh", "X=2", "--on", "v5e:2x2"),
+    "scale": ("llama3.2-1b", "--on=v5e", "--chips=4:16", "--global-batch=64", "--seq-len=4096", "--remat=full"),
     "train": ("llama3.1-8b", "--on", "v5e:16x16", "--global-batch", "256", "--seq-len", "4096", "--laws"),
 }
-QUOTING_VERBS = {"compile", "export", "scale"}
-"""Verbs that say what something else says: a compiler, or `train` of a job and at each size."""
+QUOTING_VERBS = {"compile", "export"}
+"""Verbs that say what something else says: a compiler, or `train` of a job."""
 
 HEADING = "Where the numbers come from\n"
 

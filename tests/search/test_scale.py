@@ -86,7 +86,8 @@ def test_the_chart_marks_the_end(strong: ScaleAnswer) -> None:
     [
         (("--chips=4096:64",), "the range ends before it starts"),
         (("--chips=sixty",), "where:    --chips"),
-        (("--chips=64", "--mesh=fsdp=128,tp=2"), "a pinned mesh fills slices of one size alone"),
+        (("--chips=0:8",), "at least 1"),
+        (("--chips=2000000",), "ask for 1,000,000 at most"),
     ],
 )
 def test_a_malformed_question_is_refused(
@@ -98,7 +99,96 @@ def test_a_malformed_question_is_refused(
 
 def test_sizes_that_do_not_exist_are_not_possible(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*QUESTION, "--chips=48"]) == 1
-    assert "no slice of v5e has such a number of chips" in capsys.readouterr().err
+    complaint = capsys.readouterr().err
+    assert "no slice of v5e has such a number of chips" in complaint
+    assert "the nearest are 32 (v5e:4x8) and 64 (v5e:8x8)" in complaint
+
+
+def test_sizes_that_are_left_out_are_named_with_what_is_near(capsys: pytest.CaptureFixture[str]) -> None:
+    """Beyond a pod each slice has at least half of its chips: 300 chips are not 75 slices of 2x2."""
+    assert main([*QUESTION, "--chips=48,64,300"]) == 0
+    text = capsys.readouterr().out
+    assert "v5e has no slice of 48 chips" in text
+    assert "the nearest are 256 (v5e:16x16) and 384 (3*v5e:8x16)" in " ".join(text.split())
+
+
+def test_a_mesh_that_fills_one_size_has_no_plan_at_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUESTION, "--chips=64,256", "--mesh=fsdp=64,cp=4"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "v5e:8x8: mesh does not fill the devices in one slice: fsdp=64 cp=4, product 256" in text
+
+    assert main([*QUESTION, "--chips=64", "--mesh=fsdp=64,cp=4"]) == 1
+    assert "leave an axis of the mesh open" in capsys.readouterr().err
+
+
+def test_a_mesh_inside_the_slice_may_be_whole_where_slices_are_added() -> None:
+    answer = ridgeline.scale(
+        "llama3.1-8b",
+        on="2*v5e:16x16",
+        seq_len=8192,
+        global_batch=1024,
+        remat="full",
+        mesh="fsdp=256",
+        chips=(512, 1024),
+    )
+
+    assert [point.hardware.num_slices for point in answer.points if point.best] == [2, 4]
+
+
+@pytest.mark.parametrize("weak", [False, True])
+def test_without_a_batch_the_largest_sensible_one_at_the_smallest_size_is_taken(*, weak: bool) -> None:
+    alone = ridgeline.train("llama3.2-1b", on="v6e:2x4", seq_len=4096, remat="full")
+
+    answer = ridgeline.scale("llama3.2-1b", on="v6e", chips="8:16", weak=weak, seq_len=4096, remat="full")
+
+    assert answer.batch_found_on is not None
+    assert answer.batch_found_on.num_chips == 8
+    assert [point.global_batch for point in answer.points] == [alone.global_batch, alone.global_batch * (1 + weak)]
+
+
+def test_a_batch_that_does_not_shrink_with_the_chips_leaves_sizes_out() -> None:
+    answer = ridgeline.scale(
+        "llama3.2-1b", on="v6e:4x4", seq_len=4096, global_batch=2, remat="full", chips="4:16", weak=True
+    )
+
+    assert [size.num_chips for size in answer.missing] == [4]
+    assert "2 sequences on 16 chips are 0.5 on these" in answer.missing[0].reason
+
+
+def test_the_laws_say_how_far_the_batch_spreads() -> None:
+    """TPU7x: 2,307e12 FLOP/s over 2·100e9 bytes/s are 11,535; over 3 axes 3,845 tokens a chip for FSDP."""
+    answer = ridgeline.scale(
+        "llama3.1-8b", on="tpu7x:4x4x4", seq_len=8192, global_batch=128, remat="full", mesh="fsdp=-1", chips="64"
+    )
+    text = " ".join(screen(scale_report(answer)).split())
+
+    assert "from 3,845 tokens a chip on" in text
+    assert f"covers {128 * 8192 // 3845} chips" in text
+
+
+def test_gpus_scale_by_hosts(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("llama3.1-8b", "--on=h100", "--seq-len=8192", "--global-batch=64", "--remat=full", "--mesh=fsdp=-1")
+    assert main(["scale", *words, "--chips=8,12,16"]) == 0
+    text = capsys.readouterr().out
+    assert "12 GPUs do not split evenly" in text
+    assert "By the laws" not in text
+
+
+def test_what_more_chips_lose_is_named_by_its_cause() -> None:
+    """Every device still gathers all weights, for a sixteenth of the tokens."""
+    answer = ridgeline.scale(
+        "llama3.2-1b", on="v5e:4x4", seq_len=2048, global_batch=16, remat="full", mesh="cp=-1,fsdp=16", chips=(16, 256)
+    )
+
+    assert answer.ends is not None
+    assert answer.ends.hardware.num_chips == 16
+    assert "weight gathers" in answer.ends_because
+    assert any(derivation.quantity.startswith("gain from") for derivation in answer.derivations)
+
+
+def test_days_and_dollars_are_told_for_a_run_of_known_length(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUESTION, "--chips=64:128", "--tokens=1T"]) == 0
+    assert "The whole run, 1T tokens" in capsys.readouterr().out
 
 
 def test_one_size_shows_no_end(capsys: pytest.CaptureFixture[str]) -> None:

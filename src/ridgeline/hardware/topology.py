@@ -30,8 +30,10 @@ Shape: TypeAlias = tuple[int, ...]
 _NAME = re.compile(
     r"(?:(?P<slices>[0-9]+)\*)?(?P<chip>[a-z0-9][a-z0-9._-]*?)(?P<mark>[:-])(?P<size>[0-9]+(?:x[0-9]+)*)"
 )
+MOST_CHIPS = 1_000_000
+"""Several times the largest cluster reported; a larger number is a slip."""
+
 _LONGEST_NAME = 80
-_MOST_CHIPS = 1_000_000  # several times the largest cluster reported; a larger number is a slip
 _CUBE = 4
 _SHOWN = 3
 
@@ -62,7 +64,7 @@ def parse_slice(text: str, *, where: str = "--on") -> Slice:
             expected="CHIP:COUNT",
             fix=f"write {name.chip.name}:{name.num_slices * prod(name.size)}",
         )
-    return _gpu_cluster(name, name.chip.switch)
+    return gpu_cluster(name.chip, name.chip.switch, prod(name.size), where=where)
 
 
 def written(shape: Shape) -> str:
@@ -135,6 +137,36 @@ def torus_slice(chip: Chip, torus: Torus, shape: Shape, num_slices: int) -> Slic
     return Slice(chip=chip, shape=shape, num_slices=num_slices, axes=tuple(axes), dcn=dcn if num_slices > 1 else None)
 
 
+def gpu_cluster(chip: Chip, switch: Switch, count: int, *, where: str = "--on") -> Slice:
+    """So many GPUs, in equal scale-up domains that a network joins.
+
+    Args:
+        chip: The GPU.
+        switch: What joins the GPUs of a domain.
+        count: GPUs in all.
+        where: The key or flag it came from, for the error message.
+
+    Raises:
+        InputError: They do not split evenly; the message gives the nearest numbers that do.
+    """
+    group = nvlink_group(chip, switch, count)
+    if group is None:
+        raise _no_such_gpu_count(chip, switch, count, where)
+    reached = switch.bytes_per_s
+    if switch.peer_bytes_per_s is not None:
+        reached = min(reached, (group - 1) * switch.peer_bytes_per_s)
+    nvlink = PhysicalAxis(name="nvlink", size=group, wiring="switch", bytes_per_s=reached, latency_s=switch.latency_s)
+    network = PhysicalAxis(
+        name="network",
+        size=count // group,
+        wiring="switch",
+        bytes_per_s=chip.network_bytes_per_s,
+        latency_s=chip.network_latency_s,
+    )
+    axes = tuple(axis for axis in (nvlink, network) if axis.size > 1)
+    return Slice(chip=chip, shape=(count,), num_slices=1, axes=axes)
+
+
 def nvlink_group(chip: Chip, switch: Switch, count: int) -> int | None:
     """GPUs that share one scale-up domain when `count` of them are split evenly over domains.
 
@@ -180,7 +212,7 @@ def _read_name(text: str, where: str) -> _Name:
         raise _not_a_name(text, where)
     chip = load_chip(match["chip"], where=where)
     num_slices, size = int(match["slices"] or 1), parse_shape(match["size"])
-    if not 1 <= num_slices * prod(size) <= _MOST_CHIPS:
+    if not 1 <= num_slices * prod(size) <= MOST_CHIPS:
         raise _no_such_number(text, chip, size, where)
     counts_cores = match["mark"] == "-" and len(size) == 1
     return _Name(text=text, where=where, chip=chip, num_slices=num_slices, size=size, counts_cores=counts_cores)
@@ -188,13 +220,13 @@ def _read_name(text: str, where: str) -> _Name:
 
 def _no_such_number(text: str, chip: Chip, size: tuple[int, ...], where: str) -> InputError:
     """None at all, or more than anyone has: of slices where one of them would do, else of chips."""
-    of_slices = "*" in text and 1 <= prod(size) <= _MOST_CHIPS
-    most_slices = _MOST_CHIPS // prod(size) if of_slices else 0
+    of_slices = "*" in text and 1 <= prod(size) <= MOST_CHIPS
+    most_slices = MOST_CHIPS // prod(size) if of_slices else 0
     return InputError(
         f"no such number of {'slices' if of_slices else 'chips'}",
         where=where,
         value=text,
-        expected=f"1 to {most_slices:,} slices of {prod(size):,} chips" if of_slices else f"1 to {_MOST_CHIPS:,} chips",
+        expected=f"1 to {most_slices:,} slices of {prod(size):,} chips" if of_slices else f"1 to {MOST_CHIPS:,} chips",
         fix=f"write, for example, {_example(chip)}",
     )
 
@@ -233,34 +265,13 @@ def _shape_of_cores(name: _Name, torus: Torus) -> Shape:
     )
 
 
-def _gpu_cluster(name: _Name, switch: Switch) -> Slice:
-    chip, count = name.chip, prod(name.size)
-    group = nvlink_group(chip, switch, count)
-    if group is None:
-        raise _no_such_gpu_count(name, switch, count)
-    reached = switch.bytes_per_s
-    if switch.peer_bytes_per_s is not None:
-        reached = min(reached, (group - 1) * switch.peer_bytes_per_s)
-    nvlink = PhysicalAxis(name="nvlink", size=group, wiring="switch", bytes_per_s=reached, latency_s=switch.latency_s)
-    network = PhysicalAxis(
-        name="network",
-        size=count // group,
-        wiring="switch",
-        bytes_per_s=chip.network_bytes_per_s,
-        latency_s=chip.network_latency_s,
-    )
-    axes = tuple(axis for axis in (nvlink, network) if axis.size > 1)
-    return Slice(chip=chip, shape=(count,), num_slices=1, axes=axes)
-
-
-def _no_such_gpu_count(name: _Name, switch: Switch, count: int) -> InputError:
-    chip = name.chip
+def _no_such_gpu_count(chip: Chip, switch: Switch, count: int, where: str) -> InputError:
     fewer = next(n for n in range(count, 0, -1) if nvlink_group(chip, switch, n))
     more = next(n for n in itertools.count(count) if nvlink_group(chip, switch, n))
     return InputError(
-        f"{count} GPUs do not split evenly over hosts and NVLink domains",
-        where=name.where,
-        value=name.text,
+        f"{count:,} GPUs do not split evenly over hosts and NVLink domains",
+        where=where,
+        value=f"{chip.name}:{count}",
         expected=f"a divisor of {chip.chips_per_host} (part of a host), or hosts of {chip.chips_per_host} in equal, "
         f"mostly full domains of up to {switch.domain_size}",
         fix=f"the nearest are {chip.name}:{fewer}, {chip.name}:{more}",

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ridgeline.errors import InputError
+from ridgeline.hardware.catalog import find_chip
+from ridgeline.hardware.sizes import sized
+from ridgeline.hardware.topology import MOST_CHIPS
 from ridgeline.units import parse_whole
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 MOST_COUNTS = 32
+
+_SMALLEST = (1, 2, 4, 8)
+"""Sizes of which every chip has one; tried where there is none of those asked for, so that this is what is said."""
 
 
 def parse_chip_counts(text: str, *, where: str = "--chips") -> tuple[int, ...]:
@@ -35,6 +46,27 @@ def parse_chip_counts(text: str, *, where: str = "--chips") -> tuple[int, ...]:
             counts.append(counts[-1] * 2)
     else:
         counts = sorted({parse_whole(part.strip(), where=where, unit="chips") for part in text.split(",")})
+    if counts[-1] > MOST_CHIPS:
+        raise refuse("no such number of chips", f"ask for {MOST_CHIPS:,} at most")
     if len(counts) > MOST_COUNTS:
         raise refuse(f"{len(counts)} sizes are too many", f"ask for {MOST_COUNTS} at most")
     return tuple(counts)
+
+
+def slice_to_start_from(on: str, counts: Sequence[int]) -> str:
+    """The slice that a job names, where it may name the chip alone: its smallest slice that is asked for.
+
+    >>> slice_to_start_from("v5e", (48, 64)), slice_to_start_from("v5e:4x4", (64,))
+    ('v5e:8x8', 'v5e:4x4')
+
+    Args:
+        on: As written: `v5e`, or a slice, which stays as it is.
+        counts: Numbers of chips, ascending.
+    """
+    chip = find_chip(on)
+    for count in (*counts, *_SMALLEST) if chip is not None else ():
+        try:
+            return on if chip is None else sized(chip, count).name
+        except InputError:
+            continue
+    return on

@@ -33,6 +33,9 @@ _RESOURCES: dict[str, tuple[Bound, str]] = {
     "host": ("host", "PCIe is"),
 }
 
+_WIRES = {"ici": "chip-to-chip links", "network": "the links of the network"}
+"""What can be busy along several axes at once, and so for longer than the step."""
+
 
 def verdict(total_bytes: float, usable_bytes: float) -> Verdict:
     """Whether a peak fits: `tight` within 6% of the limit, either way.
@@ -131,5 +134,8 @@ def _bound(parts: Part, setting: TrainingSetting) -> tuple[Bound, str]:
     resource = max(busy, key=lambda name: busy[name])
     bound, what = _RESOURCES[resource]
     expected_s = float(parts.expected_s)
+    if resource in _WIRES and busy[resource] > expected_s:
+        work = f"{format_seconds(busy[resource])} of work for a step of {format_seconds(expected_s)}"
+        return bound, f"{_WIRES[resource]} have {work}, along several axes at once"
     share = format_fraction(busy[resource] / expected_s)
     return bound, f"{what} busy {format_seconds(busy[resource])} of {format_seconds(expected_s)} ({share})"

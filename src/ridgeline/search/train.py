@@ -249,8 +249,10 @@ def _search(job: Job, global_batch: int, progress: Progress, *, fit_or_not: bool
 def _nothing_legal(job: Job, global_batch: int, refused: Mapping[tuple[str, str], int]) -> InputError:
     """No mesh is legal, or none can be fed: the batch, or what is pinned, contradicts the model or the slice."""
     pinned = " ".join(f"{axis}={degree}" for axis, degree in job.plan.mesh.items())
-    commonest = sorted(refused.items(), key=lambda item: -item[1])[:MOST_REASONS]
-    reasons = [f"{family}: {reason}" for (family, reason), _ in commonest]
+    of_family: dict[str, str] = {}
+    for (family, reason), _ in sorted(refused.items(), key=lambda item: -item[1]):
+        of_family.setdefault(family, reason)
+    reasons = [f"{family}: {reason}" for family, reason in of_family.items()][:MOST_REASONS]
     if not reasons:
         reasons = [f"the pinned micro-steps or microbatches do not divide a batch of {global_batch}"]
     return InputError(
