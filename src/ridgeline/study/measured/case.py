@@ -118,6 +118,27 @@ class MeasuredCase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCase:
+    """One run of which it is known whether it fitted in memory.
+
+    Attributes:
+        id: Its name in the source.
+        job: What was run, as in `MeasuredCase`.
+        fits: What happened.
+        needed_bytes: What it needed on a device, as the source has it; None where it does not say.
+        source: Where it was told.
+        assumed: What the source left open, with what was taken.
+    """
+
+    id: str
+    job: Job
+    fits: bool
+    needed_bytes: float | None
+    source: str
+    assumed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
     """A record that is not used.
 

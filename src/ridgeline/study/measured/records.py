@@ -12,17 +12,28 @@ from ridgeline.study.measured.case import Skipped
 Record: TypeAlias = Mapping[str, object]
 
 _MOST = 1e18
+_LISTS = ("records", "rows", "cases")
 
 
 def records_of(document: object) -> list[object]:
-    """The records of a document: a list of them, or an object that holds the list as `records` or `rows`."""
-    match document:
-        case {"records": list() as records} | {"rows": list() as records}:
-            return cast("list[object]", records)
-        case list():
-            return cast("list[object]", document)
-        case _:
-            return [document]
+    """The records of a document: a list of them, an object that holds such lists, or one record.
+
+    Lists are held under `records`, `rows` or `cases`, or so in a table inside.
+    """
+    if isinstance(document, list):
+        return cast("list[object]", document)
+    if not isinstance(document, Mapping):
+        return [document]
+    inside = cast("Record", document)
+    found = _listed(inside)
+    for key in inside:
+        found += _listed(table(inside, key))
+    return found or [inside]
+
+
+def _listed(holder: Record) -> list[object]:
+    """The records that a table holds in lists."""
+    return [record for key in _LISTS if isinstance(holder.get(key), list) for record in sequence(holder, key)]
 
 
 def record_id(record: object, where: str, index: int) -> str:
@@ -36,6 +47,17 @@ def record_id(record: object, where: str, index: int) -> str:
             return " ".join(name.split())
         case _:
             return f"{where}: record {index + 1}"
+
+
+def as_record(row: object) -> Record:
+    """A record as a table.
+
+    Raises:
+        InputError: It is none.
+    """
+    if not isinstance(row, Mapping):
+        raise unusable("a record that is no table", row, key="record")
+    return cast("Record", row)
 
 
 def table(record: Record, key: str) -> Record:
@@ -100,3 +122,11 @@ def unusable(what: str, value: object, *, key: str) -> InputError:
 def skipped(name: str, error: InputError) -> Skipped:
     """A record left out for an error."""
     return Skipped(id=name, reason=f"{error.what} ({error.where}: {shown(error.value)})")
+
+
+def source_of(record: Record) -> str:
+    """Where a record was published: by whom, at which commit, in which file."""
+    source = table(record, "source")
+    place = text(source, "repo") or text(source, "url") or text(record, "source")
+    parts = (place, text(source, "commit"), text(source, "path") or text(source, "note"))
+    return " ".join(part for part in parts if part) or "unstated"

@@ -1,0 +1,241 @@
+"""`validate`: measured cases beside their estimates, and how far they are apart, over all and by group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Final
+
+from ridgeline.cost.causes import time_by_cause
+from ridgeline.errors import InputError, RidgelineError
+from ridgeline.search.train import cost_pinned
+from ridgeline.study.measured.case import Skipped
+from ridgeline.study.measured.files import published_cases, read_cases
+from ridgeline.study.score import RankAgreement, Score, ScoredRow, rank_agreement, score
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ridgeline.search.answer import MemoryEstimate, PlanEstimate
+    from ridgeline.search.train import Progress
+    from ridgeline.study.measured.case import MeasuredCase, MemoryCase
+    from ridgeline.study.measured.files import MeasuredCases
+
+_SCALES: Final = (8, 64, 256, 1024)
+"""Numbers of chips at which a group of the same scale ends."""
+
+_GRADED: Final = ("A", "B")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidatedRow:
+    """A measured case beside its estimate.
+
+    Attributes:
+        case: What was measured, of which job.
+        scored: Measurement, estimate and interval in the unit of what was measured.
+        estimate: The plan's estimate in full.
+        spread: Least and most of the estimates under all readings of what the source left open; None where it is sure.
+    """
+
+    case: MeasuredCase
+    scored: ScoredRow
+    estimate: PlanEstimate
+    spread: tuple[float, float] | None
+
+    @property
+    def causes(self) -> Mapping[str, float]:
+        """Parts of the expected step by cause, largest first; they add up to 1."""
+        step = self.estimate.step
+        shares = {cause: time_s / step.expected_s for cause, time_s in time_by_cause(step.parts).items()}
+        return dict(sorted(shares.items(), key=lambda each: -each[1]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidatedMemory:
+    """A run that fitted or did not, beside what the estimate says of it."""
+
+    case: MemoryCase
+    memory: MemoryEstimate
+
+    @property
+    def verdict(self) -> str:
+        """`right`, `wrong`, or `tight` where the estimate is too near the limit to tell."""
+        said = self.memory.verdict
+        if said == "tight":
+            return said
+        return "right" if (said == "fits") == self.case.fits else "wrong"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidateAnswer:
+    """What `ridgeline validate` answers.
+
+    Attributes:
+        rows: Every case that is used.
+        memory: Every run of which it is known whether it fitted.
+        skipped: What is not used, with the reason.
+        score: Over all rows.
+        groups: Scores by what rows have in common, then by its value.
+        ranks: Rank agreement among the configurations of one model on one kind of chip, by both.
+    """
+
+    rows: tuple[ValidatedRow, ...]
+    memory: tuple[ValidatedMemory, ...]
+    skipped: tuple[Skipped, ...]
+    score: Score | None
+    groups: Mapping[str, Mapping[str, Score]]
+    ranks: Mapping[str, RankAgreement]
+
+    @property
+    def considered(self) -> int:
+        """Records that were looked at."""
+        return len(self.rows) + len(self.memory) + len(self.skipped)
+
+    @property
+    def ranked(self) -> RankAgreement:
+        """Rank agreement over all pairs."""
+        return RankAgreement(
+            pairs=sum(each.pairs for each in self.ranks.values()), right=sum(each.right for each in self.ranks.values())
+        )
+
+
+def validate(paths: Sequence[str] = (), *, progress: Progress | None = None) -> ValidateAnswer:
+    """How far the estimates are from measurements.
+
+    Args:
+        paths: Case files (.toml), files of records (.json), and folders; those that ship with the package if none.
+        progress: Told how far it is.
+
+    Raises:
+        InputError: A path does not exist or cannot be read, or nothing in it is a record.
+    """
+    cases = read_cases(paths) if paths else published_cases()
+    return validate_cases(cases, progress=progress)
+
+
+def validate_cases(cases: MeasuredCases, *, progress: Progress | None = None) -> ValidateAnswer:
+    """The same of cases that are read already."""
+    rows: list[ValidatedRow] = []
+    memory: list[ValidatedMemory] = []
+    skipped = list(cases.skipped)
+    for index, case in enumerate(cases.training):
+        if progress is not None:
+            progress("estimating", index / len(cases.training))
+        try:
+            rows.append(_row(case))
+        except RidgelineError as error:
+            skipped.append(Skipped(id=case.id, reason=_no_estimate(error)))
+    for run in cases.memory:
+        try:
+            memory.append(ValidatedMemory(case=run, memory=cost_pinned(run.job).memory))
+        except RidgelineError as error:
+            skipped.append(Skipped(id=run.id, reason=_no_estimate(error)))
+    return ValidateAnswer(
+        rows=tuple(rows),
+        memory=tuple(memory),
+        skipped=tuple(skipped),
+        score=score([row.scored for row in rows]),
+        groups={name: _scores(rows, key) for name, key in _GROUPS.items()},
+        ranks=_ranks(rows),
+    )
+
+
+def _no_estimate(error: RidgelineError) -> str:
+    first = str(error).splitlines()[0]
+    return f"cannot be estimated: {first}"
+
+
+def _row(case: MeasuredCase) -> ValidatedRow:
+    """A case with its estimate.
+
+    Raises:
+        RidgelineError: Its plan cannot be costed.
+    """
+    estimate = cost_pinned(case.job)
+    step = estimate.step
+    values = [_in_metric(case, time_s) for time_s in (step.low_s, step.expected_s, step.high_s)]
+    if not all(isfinite(value) and value > 0 for value in values):
+        raise InputError(
+            "the estimate is not a number", where=case.id, value=values, expected="a step time", fix="report it"
+        )
+    low, expected, high = sorted(values)
+    return ValidatedRow(
+        case=case,
+        scored=ScoredRow(cluster=case.cluster, measured=case.measured, expected=expected, low=low, high=high),
+        estimate=estimate,
+        spread=_spread(case, expected),
+    )
+
+
+def _in_metric(case: MeasuredCase, step_s: float) -> float:
+    """A step time as what was measured."""
+    return step_s if case.metric == "step_time_s" else case.step_tokens / step_s / case.chips
+
+
+def _spread(case: MeasuredCase, expected: float) -> tuple[float, float] | None:
+    """Least and most of the estimates under every reading of the source that can be costed."""
+    if not case.alternatives:
+        return None
+    values = [expected]
+    for job in case.alternatives:
+        try:
+            values.append(_in_metric(case, cost_pinned(job).step.expected_s))
+        except RidgelineError:
+            continue
+    return min(values), max(values)
+
+
+def _scale(chips: int) -> str:
+    """The group of a number of chips.
+
+    >>> _scale(4), _scale(256), _scale(2048)
+    ('up to 8', '65 to 256', 'over 1,024')
+    """
+    least = 0
+    for most in _SCALES:
+        if chips <= most:
+            return f"{least + 1:,} to {most:,}" if least else f"up to {most}"
+        least = most
+    return f"over {least:,}"
+
+
+def _grade(case: MeasuredCase) -> str:
+    return "A and B" if case.quality in _GRADED else "others"
+
+
+_GROUPS: Final[Mapping[str, Callable[[MeasuredCase], str]]] = {
+    "chip": lambda case: case.chip,
+    "model_kind": lambda case: case.model_kind,
+    "precision": lambda case: case.precision,
+    "chips": lambda case: _scale(case.chips),
+    "slices": lambda case: f"{case.slices}",
+    "quality": lambda case: case.quality,
+    "graded": _grade,
+    "source_of_measured": lambda case: case.source_of_measured,
+    "metric": lambda case: case.metric,
+    "assumed": lambda case: "remat policy assumed" if case.alternatives else "remat policy stated",
+    "family": lambda case: case.model,
+}
+"""What groups rows: the name of the group, and its value for a case."""
+
+
+def _scores(rows: Sequence[ValidatedRow], key: Callable[[MeasuredCase], str]) -> dict[str, Score]:
+    grouped: dict[str, list[ScoredRow]] = {}
+    for row in rows:
+        grouped.setdefault(key(row.case), []).append(row.scored)
+    scores = {name: score(those) for name, those in grouped.items()}
+    return {name: found for name, found in scores.items() if found is not None}
+
+
+def _ranks(rows: Sequence[ValidatedRow]) -> dict[str, RankAgreement]:
+    """Of the configurations of one model on one kind of chip; one with several runs counts by its fastest."""
+    fastest: dict[str, dict[str, tuple[float, float]]] = {}
+    for row in rows:
+        case = row.case
+        expected = case.step_tokens / row.estimate.step.expected_s / case.chips
+        plan = f"{case.job.hardware.name} {case.job.workload} {case.job.plan}"
+        rates = fastest.setdefault(f"{case.model} on {case.chip}", {})
+        rates[plan] = max(rates.get(plan, (0.0, 0.0)), (case.tokens_per_s_per_chip, expected))
+    ranks = {name: rank_agreement(list(rates.values())) for name, rates in fastest.items()}
+    return {name: agreement for name, agreement in ranks.items() if agreement.pairs}
