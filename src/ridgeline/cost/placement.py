@@ -107,7 +107,7 @@ def place(
         if degree == 1:
             continue
         fast = [piece for piece in left if piece.axis.name not in NETWORKS]
-        taken = _pieces(degree, fast) or _pieces(degree, left)
+        taken = _whole_pieces(degree, fast) or _factors(degree, fast) or _factors(degree, left)
         if taken is None:
             return None
         placed[logical] = taken
@@ -165,10 +165,6 @@ def link_rate_bytes_per_s(hardware: Slice) -> float:
     if chip.torus is not None:
         return chip.torus.link_bytes_per_s
     return float("inf") if chip.switch is None else chip.switch.bytes_per_s
-
-
-def _pieces(degree: int, left: Sequence[Piece]) -> tuple[Piece, ...] | None:
-    return _whole_pieces(degree, left) or _factors(degree, left)
 
 
 def _whole_pieces(degree: int, left: Sequence[Piece]) -> tuple[Piece, ...] | None:
