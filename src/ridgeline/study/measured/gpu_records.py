@@ -24,6 +24,7 @@ from ridgeline.study.measured.gpu_settings import (
     names_of_model,
     recipe_of,
     remat_of,
+    turns_of,
 )
 from ridgeline.study.measured.records import number, record_id, records_of, skipped, text, unusable, whole
 
@@ -96,16 +97,17 @@ def _case(record: Record, name: str) -> MeasuredCase:
     micro_batch, steps, assumed_feed = _feed(record, degrees)
     model, changed = _model(record)
     recipe, remat = recipe_of(record), remat_of(record)
+    turns = turns_of(record, stages=degrees.mesh["pp"])
     tables: dict[str, object] = {
         "version": 1,
         "model": model,
         "hardware": machine.table,
         "workload": {"seq_len": seq_len, "global_batch": degrees.replicas * micro_batch * steps},
-        "plan": {**_plan(record, degrees, steps), "remat": remat.value, **_quantization(recipe.value)},
+        "plan": {**_plan(record, degrees, steps, turns.value), "remat": remat.value, **_quantization(recipe.value)},
     }
     job = _job(tables, name)
     measured = _measured(record, job)
-    assumed = (*machine.assumed, *degrees.assumed, assumed_feed, *changed, recipe.assumed, remat.assumed)
+    assumed = (*machine.assumed, *degrees.assumed, assumed_feed, *changed, recipe.assumed, remat.assumed, turns.assumed)
     return MeasuredCase(
         id=name,
         job=job,
@@ -114,7 +116,7 @@ def _case(record: Record, name: str) -> MeasuredCase:
         source_of_measured=measured.source,
         source=" ".join(filter(None, (text(record, key) for key in ("source", "source_path", "framework")))),
         assumed=tuple(phrase for phrase in (*assumed, *measured.assumed) if phrase),
-        alternatives=_alternatives(tables, job, recipe, remat, name),
+        alternatives=_alternatives(tables, job, {"recipe": recipe, "remat": remat, "turns": turns}, name),
         not_stated="; ".join((*machine.not_stated, *_not_said(record, phase))),
     )
 
@@ -199,7 +201,7 @@ def _changes(record: Record, num_layers: int) -> dict[str, object]:
     return {"num_layers": layers} if layers is not None and layers != num_layers else {}
 
 
-def _plan(record: Record, degrees: _Degrees, steps: int) -> dict[str, object]:
+def _plan(record: Record, degrees: _Degrees, steps: int, turns: object) -> dict[str, object]:
     mesh = degrees.mesh
     plan: dict[str, object] = {
         "mesh": dict(mesh),
@@ -208,7 +210,7 @@ def _plan(record: Record, degrees: _Degrees, steps: int) -> dict[str, object]:
         "gradient_accumulation": steps,
     }
     if mesh["pp"] > 1:
-        pipeline = {"microbatches": steps, "repeats": whole(record, "vp") or 1}
+        pipeline = {"microbatches": steps, "repeats": turns}
         plan |= {"gradient_accumulation": 1, "pipeline": pipeline}
     if mesh["cp"] > 1:
         plan["context"] = {"strategy": "ring", "load_balance": True}
@@ -228,11 +230,14 @@ def _job(tables: Mapping[str, object], name: str) -> Job:
     return job
 
 
-def _alternatives(tables: Mapping[str, object], job: Job, recipe: Choice, remat: Choice, name: str) -> tuple[Job, ...]:
-    """The job under the other readings of its recomputation and its recipe, one at a time."""
+def _alternatives(tables: Mapping[str, object], job: Job, choices: Mapping[str, Choice], name: str) -> tuple[Job, ...]:
+    """The job under the other readings of what the row leaves open, one at a time."""
     plan = cast("Mapping[str, object]", tables["plan"])
-    others = [_job({**tables, "plan": {**plan, "remat": policy}}, name) for policy in remat.others]
-    others += [_job({**tables, "plan": {**plan, **_quantization(other)}}, name) for other in recipe.others]
+    changes: list[Mapping[str, object]] = [{"remat": policy} for policy in choices["remat"].others]
+    changes += [_quantization(recipe) for recipe in choices["recipe"].others]
+    for turns in choices["turns"].others:
+        changes.append({"pipeline": {**cast("Mapping[str, object]", plan["pipeline"]), "repeats": turns}})
+    others = [_job({**tables, "plan": {**plan, **change}}, name) for change in changes]
     return tuple(other for other in others if other != job)
 
 

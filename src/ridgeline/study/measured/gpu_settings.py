@@ -27,6 +27,7 @@ _HBM_SIZE = re.compile(r"(\d+) ?GB HBM")
 _POWER = re.compile(r"(\d+) ?W limit")
 
 _GPUS_PER_NODE = 8
+_USUAL_TURNS = 4
 _BITS_PER_BYTE = 8
 _GIGA, _TERA = 1e9, 1e12
 
@@ -174,6 +175,8 @@ def remat_of(record: Record) -> Choice:
         return Choice(value="full" if value else "none")
     said = str(value or "").lower()
     words = _WORDS.findall(said)
+    if not words and (is_of_2021(record) or text(record, "source").startswith("arXiv 2104.04473")):
+        return Choice(value="full", assumed="rates that count recomputation: all of a layer's")
     if not words:
         others = ("minimal_with_context", "full")
         return Choice(value="none", assumed="recomputation not stated: none", others=others)
@@ -199,12 +202,20 @@ def has_distributed_optimizer(record: Record) -> bool:
     zero = record.get("zero")
     if zero is not None:
         return zero != 0
-    return not any(year in text(record, "source") for year in ("2104.04473", "2205.05198")) and not _is_of_2021(record)
+    return not any(paper in text(record, "source") for paper in ("2104.04473", "2205.05198")) and not is_of_2021(record)
 
 
-def _is_of_2021(record: Record) -> bool:
+def is_of_2021(record: Record) -> bool:
     """The table of Megatron-LM's paper of 2021, which counts recomputation in its rates."""
     return number(record, "achieved_tflops_per_s_per_gpu") is not None
+
+
+def turns_of(record: Record, *, stages: int) -> Choice:
+    """Turns that each stage of a pipeline takes (virtual stages); a table with a column for them may leave it empty."""
+    turns = whole(record, "vp")
+    if turns is not None or stages == 1 or "ep" in record or "case" in record:
+        return Choice(value=turns or 1)
+    return Choice(value=_USUAL_TURNS, assumed=f"interleaving not stated: {_USUAL_TURNS} turns", others=(1,))
 
 
 def names_of_model(said: str, framework: str) -> Iterator[str]:
