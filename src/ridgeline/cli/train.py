@@ -60,6 +60,9 @@ def train(
     batch_levers: Annotated[
         bool, typer.Option("--batch-levers", help="The largest batch that fits, and what each lever does to it.")
     ] = False,
+    architectures: Annotated[
+        bool, typer.Option("--architectures", help="Other shapes of the model's size: which runs fastest here.")
+    ] = False,
     plot: Annotated[
         _Text,
         typer.Option(metavar="FILE", help="Draw remat policies, or what else is asked: .html, .svg or .png."),
@@ -106,7 +109,12 @@ def train(
     if force and save is None and plot is None:
         raise _alone("nothing to replace", "--force", "--force without --save", companion="--save FILE")
     questions = Questions(
-        sensitivity=sensitivity, precision=precision, communication=communication, batch_levers=batch_levers, why=why
+        sensitivity=sensitivity,
+        precision=precision,
+        communication=communication,
+        batch_levers=batch_levers,
+        architectures=architectures,
+        why=why,
     )
     for flag, value in (("--plot", plot), ("--why", why), *((flag, flag) for flag in questions.asked)):
         if value is not None and laws:

@@ -34,6 +34,7 @@ class Questions:
         precision: What int8 and fp8 would do.
         communication: How the plan communicates.
         batch_levers: What each lever does to the batch.
+        architectures: Which shape of the model's size runs fastest.
         why: A choice that was not taken; None to ask of none. By itself it shortens no screen.
     """
 
@@ -41,6 +42,7 @@ class Questions:
     precision: bool
     communication: bool
     batch_levers: bool
+    architectures: bool
     why: str | None = None
 
     @property
@@ -51,6 +53,7 @@ class Questions:
             "--precision": self.precision,
             "--communication": self.communication,
             "--batch-levers": self.batch_levers,
+            "--architectures": self.architectures,
         }
         return tuple(flag for flag, is_asked in flags.items() if is_asked)
 
@@ -157,3 +160,18 @@ def _sections(job: Job, answer: TrainAnswer, questions: Questions, progress: Pro
             pieces=(batch_levers_table(levers),),
             charts=(batch_levers_chart(levers, title=title),),
         )
+    if questions.architectures:
+        yield _architectures(job, answer, progress, title=title)
+
+
+def _architectures(job: Job, answer: TrainAnswer, progress: Progress, *, title: str) -> _Section:
+    from ridgeline.report.architectures import architectures_chart, architectures_json, architectures_pieces
+    from ridgeline.search.architectures import architectures
+
+    found = architectures(job, answer, progress=progress)
+    return _Section(
+        key="architectures",
+        value=architectures_json(found),
+        pieces=tuple(architectures_pieces(found)),
+        charts=(architectures_chart(found, title=title),),
+    )
