@@ -204,7 +204,16 @@ def test_the_verdict_is_tight_within_six_percent_of_the_limit() -> None:
 
 
 def test_a_single_key_value_head_is_replicated_under_any_tensor_degree() -> None:
-    limits = Limits(heads=(48,), kv_heads=(), widths=(73728,), experts=0, layers=118, seq_len=2048, global_batch=2048)
+    limits = Limits(
+        heads=(48,),
+        kv_heads=(),
+        widths=(73728,),
+        experts=0,
+        layers=118,
+        equal_layers=118,
+        seq_len=2048,
+        global_batch=2048,
+    )
 
     assert limits.refusal("tp", 12, uneven_stages=False) == ""
 

@@ -129,6 +129,7 @@ class PlanColumns:
         accumulation: Micro-steps per optimizer step.
         microbatches: Per pipeline pass (1 without a pipeline).
         repeats: Circular pipeline repeats (1 without).
+        gather_once: 1 where a pipeline's weights are gathered over FSDP once a step, not for every microbatch.
         saved: Checkpoint name to 1 where it is kept on the device; `*` is 1 where nothing is recomputed.
         offloaded: Checkpoint name to 1 where it is kept on the host.
         links: Group of `placement.GROUPS` to its wiring.
@@ -141,6 +142,7 @@ class PlanColumns:
     saved: Mapping[str, Number]
     offloaded: Mapping[str, Number]
     links: Mapping[str, Link]
+    gather_once: Number = 0.0
 
     def degree(self, axes: Iterable[str]) -> Number:
         """Product of the degrees of several axes."""

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ridgeline.cost.work import larger, smaller
+
 if TYPE_CHECKING:
     from ridgeline.cost.work import Number
 
@@ -35,6 +39,36 @@ def bubble_fraction(*, bubble_ratio: Number) -> Number:
     0.2727
     """
     return bubble_ratio / (1 + bubble_ratio)
+
+
+def layers_of_busiest_stage(*, L: float, num_stages: Number, num_repeats: Number = 1.0) -> Number:
+    """Layers of the stage that has most, where they do not divide.
+
+    Formula: num_repeats · ⌈L / (num_stages · num_repeats)⌉
+
+    Assumes: the stages that hold the embedding and the head are given the fewer layers.
+    Source: Narayanan et al., arXiv:2104.04473, section 2.2, for layers that divide; the rest derived.
+
+    >>> float(layers_of_busiest_stage(L=61, num_stages=4)), float(layers_of_busiest_stage(L=126, num_stages=4))
+    (16.0, 32.0)
+    """
+    return num_repeats * np.ceil(L / (num_stages * num_repeats))
+
+
+def microbatches_in_schedule(*, num_stages: Number, num_microbatches: Number, num_repeats: Number = 1.0) -> Number:
+    """Microbatches whose activations the first stage keeps under one forward, one backward.
+
+    Formula: min(num_microbatches, num_stages + (num_stages − 1) / num_repeats); num_stages of one repeat
+
+    Source: Korthikanti et al., arXiv:2205.05198, section 4.2.3: activations of L · (1 + (p − 1)/(p · v)) layers.
+
+    >>> microbatches_in_schedule(num_stages=4, num_microbatches=16)
+    4.0
+    >>> microbatches_in_schedule(num_stages=4, num_microbatches=16, num_repeats=3)
+    5.0
+    """
+    interleaved = smaller(larger(num_repeats - 1.0, 0.0), 1.0)
+    return smaller(num_microbatches, num_stages + interleaved * (num_stages - 1) / num_repeats)
 
 
 def hand_over_bytes(*, B_tokens: float, D: float, num_microbatches: float = 1.0, b_a: float = 2.0) -> float:

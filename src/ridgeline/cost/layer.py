@@ -46,22 +46,38 @@ def layer_cost(
     gathers = list(_weight_gathers(layer, setting=setting, columns=columns))
     to_host = host_part("offload", "forward", _offloaded_bytes(layer, rows, embed_dim, setting, columns), setting)
     scatters = [replace(part, name=part.name.replace("all_gather", "reduce_scatter")) for part in gathers]
+    once, again = _gathers_of_a_microbatch(columns)
     return (
         overlapped(
             layer.name,
             "forward",
             in_sequence("compute", "forward", forward),
-            [*gathers, to_host],
+            [*(scaled(part, once) for part in gathers), to_host],
             hiding=setting.hiding,
         ),
         overlapped(
             layer.name,
             "backward",
             in_sequence("compute", "backward", backward),
-            [replace(part, phase="backward") for part in (*gathers, *scatters, to_host)],
+            [
+                replace(part, phase="backward")
+                for part in (
+                    *(scaled(part, again) for part in gathers),
+                    *(scaled(part, once) for part in scatters),
+                    to_host,
+                )
+            ],
             hiding=setting.hiding,
         ),
     )
+
+
+def _gathers_of_a_microbatch(columns: PlanColumns) -> tuple[Number, Number]:
+    """Gathers of a layer's weights in a microbatch's forward pass, and again in its backward pass.
+
+    Gathered once a step, they stay for all microbatches and for both passes; so do the sums of their gradients.
+    """
+    return 1.0 - columns.gather_once * (1.0 - 1.0 / columns.microsteps), 1.0 - columns.gather_once
 
 
 def host_part(name: str, phase: Phase, moved_bytes: Number, setting: TrainingSetting) -> Part:

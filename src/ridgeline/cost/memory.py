@@ -33,8 +33,9 @@ from ridgeline.cost.laws_memory import (
     saved_bytes,
     weight_bytes,
 )
-from ridgeline.cost.layer import gathered_bytes
-from ridgeline.cost.training import embed_dim, layers_of_stage, local_elements, state_elements, step_weights
+from ridgeline.cost.layer import gathered_bytes, gathered_tensor_bytes
+from ridgeline.cost.pipeline import microbatches_in_flight, worked_share
+from ridgeline.cost.training import embed_dim, held_weights, local_elements, state_elements
 from ridgeline.cost.work import Number, larger, smaller
 from ridgeline.cost.working_set import block_elements, layers_of_block
 from ridgeline.job.job import BYTES_OF
@@ -108,6 +109,7 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
         parts={
             "parameters": weight_bytes(P=states if is_cast else elements, b_w=BYTES_OF[setting.dtypes.weights]),
             "compute_weights": weight_bytes(P=copied, b_w=setting.compute_bytes) * is_cast,
+            "gathered_weights": _gathered_once_bytes(setting, columns),
             "optimizer": moments * on_device,
             "gradients": gradients,
             "gradient_accumulator": gradients * smaller(columns.accumulation - 1.0, 1.0),
@@ -122,17 +124,6 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
     head = larger(head_set - going_back.parts["head_waiting"] - more - layer_set - gradients, 0.0)
     parts = {**going_back.parts, "logits_waiting": more, "head_working_set": head}
     return MemoryColumns(parts=parts, host_bytes=going_back.host_bytes)
-
-
-def microbatches_in_flight(setting: TrainingSetting, columns: PlanColumns) -> Number:
-    """Microbatches whose activations a stage holds at once.
-
-    All of them on TPU, where JAX differentiates through the whole pipeline loop; as many as there are
-    stages on GPU, where 1F1B schedules interleave (Narayanan et al., arXiv:2104.04473, section 2.2).
-    """
-    if setting.hardware.chip.vendor == "google":
-        return columns.microbatches
-    return smaller(columns.microbatches, columns.stages)
 
 
 def _kept_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> tuple[Number, Number]:
@@ -151,7 +142,7 @@ def _kept_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) ->
         device = device + on_device * layer.count
         host = host + on_host * layer.count
     in_flight = rows * microbatches_in_flight(setting, columns)
-    stage, b_a = layers_of_stage(setting, columns) / columns.tensor, setting.activation_bytes
+    stage, b_a = worked_share(setting, columns) / columns.tensor, setting.activation_bytes
     return (
         saved_bytes(batch_tokens=in_flight, L=stage, saved_width=device, b_a=b_a),
         saved_bytes(batch_tokens=in_flight, L=stage, saved_width=host, b_a=b_a),
@@ -184,12 +175,21 @@ def _unnamed_elements(layer: Layer) -> float:
 
 def _layer_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
     """Parameters of the layers that one device of the busiest stage stores."""
-    share = layers_of_stage(setting, columns)
     total: Number = 0.0
-    for tensor, count, outside in step_weights(setting.tree):
+    for tensor, held, outside in held_weights(setting, columns):
         if not outside:
-            total = total + tensor.size * count * share / weight_shards(tensor, columns, setting)
+            total = total + tensor.size * held / weight_shards(tensor, columns, setting)
     return total
+
+
+def _gathered_once_bytes(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Weights of a stage that are gathered for all microbatches, and the sums of their gradients, as wide."""
+    total: Number = 0.0
+    for tensor, held, outside in held_weights(setting, columns):
+        if not outside:
+            once = gathered_tensor_bytes(tensor, columns=columns, element_bytes=setting.compute_bytes)
+            total = total + 2.0 * once * held
+    return total * columns.gather_once
 
 
 def _layer_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Number:
@@ -200,7 +200,7 @@ def _layer_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: N
         matrices = [gathered_bytes([op], columns=columns, element_bytes=setting.compute_bytes) for op in operations]
         gathered = larger(gathered, layers_of_block(setting.tree) * sum(matrices) + reduce(larger, matrices))
     made = block_elements(setting, columns) * rows * setting.activation_bytes
-    return made + gathered * _is_gathered(columns)
+    return made + gathered * _is_gathered(columns) * (1.0 - columns.gather_once)
 
 
 def _head_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> tuple[Number, Number, Number]:
@@ -257,7 +257,7 @@ def largest_tensors(setting: TrainingSetting, columns: PlanColumns, *, count: in
 
 def _kept_tensors(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tuple[str, Number]]:
     """What each group of layers keeps on the device, stacked over its layers."""
-    layers = layers_of_stage(setting, columns) * microbatches_in_flight(setting, columns)
+    layers = worked_share(setting, columns) * microbatches_in_flight(setting, columns)
     per_element = tokens_per_microbatch(setting, columns) * layers * setting.activation_bytes / columns.tensor
     for layer in setting.tree.layers:
         stream = columns.saved.get(LAYER_INPUT, 0.0) * embed_dim(setting.tree) / layers_of_block(setting.tree)
@@ -269,9 +269,9 @@ def _kept_tensors(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tu
 
 def _weights_and_moments(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tuple[str, Number]]:
     """Each weight with its optimizer state, stacked over its layers."""
-    share, optimizer = layers_of_stage(setting, columns), setting.optimizer
+    optimizer = setting.optimizer
     b_w, b_mu, b_nu = (BYTES_OF[dtype] for dtype in (setting.dtypes.weights, optimizer.mu_dtype, optimizer.nu_dtype))
-    for tensor, count, outside in step_weights(setting.tree):
-        elements = tensor.size * count * (1.0 if outside else share) / state_shards(tensor, columns, setting)
+    for tensor, held, _ in held_weights(setting, columns):
+        elements = tensor.size * held / state_shards(tensor, columns, setting)
         kept_bytes = weight_bytes(P=elements, b_w=b_w) + optimizer_bytes(P=elements, b_mu=b_mu, b_nu=b_nu)
         yield f"{tensor.name} (weight and moments)", kept_bytes

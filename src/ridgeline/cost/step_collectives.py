@@ -14,8 +14,7 @@ from ridgeline.cost.layer import gathered_tensor_bytes
 from ridgeline.cost.placement import groups_of
 from ridgeline.cost.training import (
     group_of_replicas,
-    layers_of_stage,
-    step_weights,
+    held_weights,
     stored_elements,
     training_step,
 )
@@ -164,7 +163,6 @@ def _summed(
     """Every weight whose gradient replicas sum, or that they gather: runs, and bytes of what a device holds of it."""
     is_gradient = setting.optimizer.distributed and leaf.phase == "backward"
     element_bytes = setting.gradient_bytes if is_gradient else setting.compute_bytes
-    for tensor, num_layers, outside in step_weights(setting.tree):
+    for tensor, held, _ in held_weights(setting, columns):
         if group_of_replicas(tensor, setting) == group:
-            times = count * num_layers * (1.0 if outside else float(layers_of_stage(setting, columns)))
-            yield _owner(tensor), times, stored_elements(tensor, columns, setting) * element_bytes
+            yield _owner(tensor), count * float(held), stored_elements(tensor, columns, setting) * element_bytes

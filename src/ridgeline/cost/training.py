@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ridgeline.cost.collectives import gather, permute, reduce
 from ridgeline.cost.columns import (
     TENSOR_AXES,
@@ -26,6 +24,7 @@ from ridgeline.cost.laws_memory import gradient_bytes, optimizer_bytes, weight_b
 from ridgeline.cost.laws_pipeline import bubble_ratio
 from ridgeline.cost.layer import gathered_bytes, host_part, layer_cost
 from ridgeline.cost.operation import operation_cost, transfer_part
+from ridgeline.cost.pipeline import has_uneven_stages, held_share, pipelined_share, worked_share
 from ridgeline.cost.work import Number, Part, Work, in_sequence, larger, overlapped, scaled
 from ridgeline.job.job import BYTES_OF
 from ridgeline.model.operations import Lookup, Matmul, weights_of
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 def training_step(setting: TrainingSetting, columns: PlanColumns) -> Part:
     """The tree of one optimizer step; `expected_s` of its root is the estimate."""
     rows = tokens_per_microbatch(setting, columns)
-    forward, backward = _layers(setting, columns, rows)
+    forward, backward, in_stages_s = _layers(setting, columns, rows)
     embedding = _embedding(setting, columns, rows)
     head = _head(setting, columns, rows)
     once = replace(setting.hiding, overlap=setting.hiding.overlap / columns.microsteps)
@@ -56,7 +55,7 @@ def training_step(setting: TrainingSetting, columns: PlanColumns) -> Part:
         forward,
         head,
         synced,
-        _pipeline(setting, columns, rows, layers_s=forward.expected_s + backward.expected_s),
+        _pipeline(setting, columns, rows, in_stages_s=in_stages_s),
         _optimizer(setting, columns),
         Part(name="overhead", phase="step", resource="overhead", expected_s=setting.efficiency.step_overhead_s),
     ]
@@ -105,12 +104,6 @@ def _published_host_rate_bytes_per_s(chip: Chip) -> float:
     return chip.pcie_bytes_per_s if known and chip.pcie_bytes_per_s is not None else float("inf")
 
 
-def layers_of_stage(setting: TrainingSetting, columns: PlanColumns) -> Number:
-    """Share of the layers that the busiest stage holds: ⌈L/stages⌉ / L."""
-    total = sum(layer.count for layer in setting.tree.layers)
-    return np.ceil(total / columns.stages) / total
-
-
 def step_weights(tree: ModelTree) -> Iterator[tuple[Tensor, int, bool]]:
     """Every weight once, with how many layers have it and whether it lies outside the layers."""
     seen: set[str] = set()
@@ -127,6 +120,13 @@ def step_weights(tree: ModelTree) -> Iterator[tuple[Tensor, int, bool]]:
                     yield tensor, layer.count, False
 
 
+def held_weights(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tuple[Tensor, Number, bool]]:
+    """Every weight once, with how many layers of it the busiest stage holds, and whether it lies outside the layers."""
+    shares = {layer.name: held_share(layer, setting, columns) for layer in setting.tree.layers}
+    for tensor, count, outside in step_weights(setting.tree):
+        yield tensor, 1.0 if outside else count * shares[tensor.name.partition("/")[0]], outside
+
+
 def local_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
     """Parameters that one device of the busiest stage stores."""
     return sum(_elements_by_group(setting, columns).values())
@@ -134,10 +134,9 @@ def local_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
 
 def state_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
     """Parameters whose optimizer state one device of the busiest stage stores."""
-    share = layers_of_stage(setting, columns)
     total: Number = 0.0
-    for tensor, count, outside in step_weights(setting.tree):
-        total = total + tensor.size / state_shards(tensor, columns, setting) * count * (1.0 if outside else share)
+    for tensor, held, _ in held_weights(setting, columns):
+        total = total + tensor.size / state_shards(tensor, columns, setting) * held
     return total
 
 
@@ -153,12 +152,22 @@ def group_of_replicas(tensor: Tensor, setting: TrainingSetting) -> str:
 
 def _elements_by_group(setting: TrainingSetting, columns: PlanColumns) -> Mapping[str, Number]:
     """Parameters that one device of the busiest stage stores, by the group that sums their gradients."""
-    share = layers_of_stage(setting, columns)
     total: dict[str, Number] = {"data": 0.0}
-    for tensor, count, outside in step_weights(setting.tree):
+    for tensor, held, _ in held_weights(setting, columns):
         group = group_of_replicas(tensor, setting)
-        elements = stored_elements(tensor, columns, setting) * count * (1.0 if outside else share)
-        total[group] = total.get(group, 0.0) + elements
+        total[group] = total.get(group, 0.0) + stored_elements(tensor, columns, setting) * held
+    return total
+
+
+def _elements_on_all_stages(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Parameters outside the pipeline that one device stores, and every stage with it: tables, layers left over."""
+    if has_uneven_stages(setting):
+        return 0.0
+    left = {layer.name: 1.0 - pipelined_share(layer, setting, columns) for layer in setting.tree.layers}
+    total: Number = 0.0
+    for tensor, count, outside in step_weights(setting.tree):
+        share = 1.0 if outside else left[tensor.name.partition("/")[0]]
+        total = total + stored_elements(tensor, columns, setting) * count * share
     return total
 
 
@@ -168,16 +177,20 @@ def embed_dim(tree: ModelTree) -> int:
     return table.width
 
 
-def _layers(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> tuple[Part, Part]:
+def _layers(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> tuple[Part, Part, Number]:
+    """Forward and backward through all layers, and how long of that the stages of a pipeline take turns."""
     forward: list[Part] = []
     backward: list[Part] = []
-    share, width = layers_of_stage(setting, columns), embed_dim(setting.tree)
+    share, width = worked_share(setting, columns), embed_dim(setting.tree)
+    in_stages_s: Number = 0.0
     for layer in setting.tree.layers:
         once_forward, once_backward = layer_cost(layer, rows=rows, embed_dim=width, setting=setting, columns=columns)
         times = layer.count * share * columns.microsteps
         forward.append(scaled(once_forward, times))
         backward.insert(0, scaled(once_backward, times))
-    return in_sequence("forward", "forward", forward), in_sequence("backward", "backward", backward)
+        inside = times * pipelined_share(layer, setting, columns)
+        in_stages_s = in_stages_s + (once_forward.expected_s + once_backward.expected_s) * inside
+    return in_sequence("forward", "forward", forward), in_sequence("backward", "backward", backward), in_stages_s
 
 
 def _embedding(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Part:
@@ -218,7 +231,7 @@ def _gradient_sync(setting: TrainingSetting, columns: PlanColumns) -> Iterator[P
     """Sum of gradients over replicas, once a step.
 
     An all-reduce over dp, and dp across slices, in the compute dtype; a distributed optimizer reduce-scatters what
-    has been accumulated.
+    has been accumulated. What every stage of a pipeline holds is summed over the stages as well.
     """
     for group, elements in _elements_by_group(setting, columns).items():
         if setting.optimizer.distributed:
@@ -227,6 +240,9 @@ def _gradient_sync(setting: TrainingSetting, columns: PlanColumns) -> Iterator[P
         else:
             transfer = reduce(columns.links[group], elements * setting.compute_bytes)
             yield transfer_part("gradient/all_reduce", "backward", group, transfer, setting=setting)
+    replicated_bytes = _elements_on_all_stages(setting, columns) * setting.compute_bytes
+    transfer = reduce(columns.links["stage"], replicated_bytes)
+    yield transfer_part("gradient/all_reduce", "backward", "stage", transfer, setting=setting)
 
 
 def _weight_sync(setting: TrainingSetting, columns: PlanColumns) -> Iterator[Part]:
@@ -236,14 +252,14 @@ def _weight_sync(setting: TrainingSetting, columns: PlanColumns) -> Iterator[Par
         yield transfer_part(f"{group}/all_gather", "forward", group, transfer, setting=setting)
 
 
-def _pipeline(setting: TrainingSetting, columns: PlanColumns, rows: Number, *, layers_s: Number) -> Part:
+def _pipeline(setting: TrainingSetting, columns: PlanColumns, rows: Number, *, in_stages_s: Number) -> Part:
     """Bubble and hand-overs between stages.
 
-    The bubble is `bubble_ratio` of the layers' time.
+    The bubble is `bubble_ratio` of the time of the layers in the pipeline.
     """
     stages = columns.stages
     waiting = bubble_ratio(num_stages=stages, num_microbatches=columns.microbatches, num_repeats=columns.repeats)
-    bubble_s = waiting * layers_s
+    bubble_s = waiting * in_stages_s
     width = embed_dim(setting.tree)
     handed_bytes = rows * width * setting.activation_bytes / columns.degree(TENSOR_AXES)
     transfer = permute(columns.links["stage"], handed_bytes)

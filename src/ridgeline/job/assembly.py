@@ -160,7 +160,7 @@ def _plan(table: PlanTable, hardware: Slice, origin: Origin) -> PlanRequest:
     return PlanRequest(
         mesh=parse_mesh(table.mesh, where=origin.of("plan.mesh")),
         gradient_accumulation=micro_steps,
-        pipeline=Pipeline(microbatches=table.pipeline.microbatches, repeats=table.pipeline.repeats),
+        pipeline=Pipeline(**table.pipeline.model_dump()),
         dtypes=dtypes,
         quantization=_quantization(table, origin),
         remat=_remat(table, origin),

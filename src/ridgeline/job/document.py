@@ -66,6 +66,7 @@ class PipelineTable(_Table):
 
     microbatches: _Positive | None = None
     repeats: _Positive | None = None
+    gather_once: bool | None = None
 
 
 class DtypesTable(_Table):

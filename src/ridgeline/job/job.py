@@ -125,10 +125,17 @@ class Optimizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """How pipeline stages are fed; None lets the planner choose."""
+    """How pipeline stages are fed; None lets the planner choose.
+
+    Attributes:
+        microbatches: Of a step.
+        repeats: Times that a microbatch passes through all stages.
+        gather_once: Weights are gathered over FSDP once a step, not for every microbatch.
+    """
 
     microbatches: int | None = None
     repeats: int | None = None
+    gather_once: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +205,7 @@ class PlanRequest:
     Attributes:
         mesh: Degree by axis; empty leaves all to the search. `mesh.pinned_degrees` says what a partial one holds.
         gradient_accumulation: Micro-steps per optimizer step.
-        pipeline: Microbatches and repeats.
+        pipeline: Microbatches, repeats and gathers.
         dtypes: Precisions.
         quantization: A low-precision recipe, or None.
         remat: A policy, or None to search the presets.

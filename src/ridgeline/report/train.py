@@ -210,6 +210,8 @@ def _feeding(plan: Plan) -> str:
         )
         if count > 1
     ]
+    if plan.gather_once:
+        words.append("weights gathered once a step")
     return ", ".join(words)
 
 

@@ -30,6 +30,7 @@ class Plan:
         gradient_accumulation: Micro-steps per optimizer step.
         microbatches: Per pipeline pass; 1 without a pipeline.
         repeats: Circular pipeline repeats; 1 without.
+        gather_once: A pipeline's weights are gathered once a step, not for every microbatch.
         remat: What the forward pass keeps.
         dtypes: Storage and compute precisions.
         quantization: Low-precision recipe, or None.
@@ -42,6 +43,7 @@ class Plan:
     gradient_accumulation: int
     microbatches: int
     repeats: int
+    gather_once: bool
     remat: Remat
     dtypes: Dtypes
     quantization: Quantization | None

@@ -120,6 +120,7 @@ def _plan(job: Job, table: PlanTable, index: int) -> Plan:
         gradient_accumulation=int(table.accumulation[index]),
         microbatches=int(table.microbatches[index]),
         repeats=int(table.repeats[index]),
+        gather_once=bool(table.gather_once[index]),
         remat=table.remat_of(index),
         dtypes=plan.dtypes,
         quantization=plan.quantization,

@@ -12,6 +12,7 @@ from functools import cache
 from math import prod
 from typing import TYPE_CHECKING
 
+from ridgeline.cost.pipeline import most_stages
 from ridgeline.cost.placement import groups_of, links_of, place
 from ridgeline.job.job import BATCH_AXES, DCN_AXES, ICI_AXES
 from ridgeline.model.operations import Attention, ExpertMatmul, Matmul
@@ -60,6 +61,7 @@ class Limits:
         widths: MLP and expert widths.
         experts: Routed experts; 0 for a dense model.
         layers: Decoder layers.
+        equal_layers: Layers, or patterns of unlike ones, that equal stages can share out.
         seq_len: Tokens per sequence.
         global_batch: Sequences per step.
     """
@@ -69,6 +71,7 @@ class Limits:
     widths: tuple[int, ...]
     experts: int
     layers: int
+    equal_layers: int
     seq_len: int
     global_batch: int
 
@@ -86,11 +89,15 @@ class Limits:
             case "cp":
                 return _indivisible(f"half of {self.seq_len} tokens", self.seq_len, 2 * degree)
             case "pp" | "dcn_pp":
-                if degree > self.layers:
-                    return f"{self.layers} layers are fewer than {degree} stages"
-                return "" if uneven_stages else _indivisible(f"{self.layers} layers", self.layers, degree)
+                most = self.layers if uneven_stages else self.equal_layers
+                equal = "" if most == self.layers else "equal "
+                return f"{most} {equal}layers are fewer than {degree} stages" if degree > most else ""
             case _:
                 return ""
+
+    def chunks(self, hardware: Slice) -> int:
+        """Stages, each repeat counted, that the layers can be cut into."""
+        return self.layers if hardware.chip.vendor != "google" else self.equal_layers
 
     def _tensor_refusal(self, degree: int) -> str:
         named = [("query heads", self.heads), ("key-value heads", self.kv_heads), ("MLP width", self.widths)]
@@ -131,7 +138,8 @@ def limits_of(tree: ModelTree, *, seq_len: int, global_batch: int) -> Limits:
         kv_heads=tuple(sorted({op.num_kv_heads for op in attention if op.num_kv_heads > 1})),
         widths=tuple(sorted(widths)),
         experts=max((op.weight.shape[0] for op in operations if isinstance(op, ExpertMatmul)), default=0),
-        layers=sum(layer.count for layer in tree.layers),
+        layers=most_stages(tree, uneven=True),
+        equal_layers=most_stages(tree, uneven=False),
         seq_len=seq_len,
         global_batch=global_batch,
     )

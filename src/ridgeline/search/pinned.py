@@ -33,7 +33,7 @@ def pinned_to(job: Job, plan: Plan, *, global_batch: int) -> Job:
             job.plan,
             mesh={axis: plan.mesh.get(axis, 1) for axis in MESH_AXES},
             gradient_accumulation=plan.gradient_accumulation,
-            pipeline=Pipeline(microbatches=plan.microbatches, repeats=plan.repeats),
+            pipeline=Pipeline(microbatches=plan.microbatches, repeats=plan.repeats, gather_once=plan.gather_once),
             remat=plan.remat,
         ),
     )
@@ -61,7 +61,7 @@ def pinned_columns(job: Job) -> tuple[TrainingSetting, PlanColumns]:
     limits = limits_of(setting.tree, seq_len=setting.seq_len, global_batch=batch)
     pinned = pinned_degrees(job.plan.mesh)
     meshes = legal_meshes(job.hardware, limits, pinned, distributed=job.plan.optimizer.distributed)
-    table = plan_table(job, meshes.legal, global_batch=batch, layers=limits.layers)
+    table = plan_table(job, meshes.legal, global_batch=batch, layers=limits.chunks(job.hardware))
     if len(table) == 0:
         raise InputError(
             "no legal plan",

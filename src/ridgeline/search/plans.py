@@ -52,6 +52,7 @@ class PlanTable:
         accumulation: Micro-steps, by row.
         microbatches: Per pipeline pass, by row.
         repeats: Circular repeats, by row.
+        gather_once: 1 where a pipeline's weights are gathered once a step, by row.
         degrees: Degrees of every mesh, by axis.
         links: Wiring of every mesh, by group.
         saved: By checkpoint name, 1 where a policy keeps it on the device; `*` where it keeps everything.
@@ -65,6 +66,7 @@ class PlanTable:
     accumulation: NDArray[np.float64]
     microbatches: NDArray[np.float64]
     repeats: NDArray[np.float64]
+    gather_once: NDArray[np.float64]
     degrees: Mapping[str, NDArray[np.float64]]
     links: Mapping[str, Link]
     saved: Mapping[str, NDArray[np.float64]]
@@ -99,6 +101,7 @@ class PlanTable:
             accumulation=longer(self.accumulation),
             microbatches=longer(self.microbatches),
             repeats=longer(self.repeats),
+            gather_once=longer(self.gather_once),
             saved=saved,
             offloaded=offloaded,
         )
@@ -111,6 +114,7 @@ class PlanTable:
             accumulation=self.accumulation[rows],
             microbatches=self.microbatches[rows],
             repeats=self.repeats[rows],
+            gather_once=self.gather_once[rows],
             saved={name: column[remat] for name, column in self.saved.items()},
             offloaded={name: column[remat] for name, column in self.offloaded.items()},
             links={group: _taken(link, mesh) for group, link in self.links.items()},
@@ -124,6 +128,7 @@ class PlanTable:
             accumulation=float(self.accumulation[index]),
             microbatches=float(self.microbatches[index]),
             repeats=float(self.repeats[index]),
+            gather_once=float(self.gather_once[index]),
             saved={name: float(column[remat]) for name, column in self.saved.items()},
             offloaded={name: float(column[remat]) for name, column in self.offloaded.items()},
             links=dict(mesh.links),
@@ -138,7 +143,7 @@ def plan_table(job: Job, meshes: Sequence[Mesh], *, global_batch: int, layers: i
         for index, mesh in enumerate(meshes)
         for feed in _feeds(job, mesh, global_batch=global_batch, layers=layers)
     ]
-    table = np.array(feeds, dtype=np.float64).reshape(-1, 4)
+    table = np.array(feeds, dtype=np.float64).reshape(-1, 5)
     count = len(remats)
     repeated = np.repeat(table, count, axis=0)
     saved, offloaded = _kept_tables(remats)
@@ -150,6 +155,7 @@ def plan_table(job: Job, meshes: Sequence[Mesh], *, global_batch: int, layers: i
         accumulation=repeated[:, 1],
         microbatches=repeated[:, 2],
         repeats=repeated[:, 3],
+        gather_once=repeated[:, 4],
         degrees={axis: np.array([float(mesh.degrees[axis]) for mesh in meshes]) for axis in MESH_AXES},
         links={group: _stacked([mesh.links[group] for mesh in meshes]) for group in GROUPS},
         saved=saved,
@@ -168,28 +174,45 @@ def searched_remats(job: Job) -> tuple[Remat, ...]:
     return (*(Remat(policy=name) for name in names), *least)
 
 
-def _feeds(job: Job, mesh: Mesh, *, global_batch: int, layers: int) -> Iterator[tuple[int, int, int]]:
-    """(accumulation, microbatches, repeats) that a mesh can be fed with."""
+def _feeds(job: Job, mesh: Mesh, *, global_batch: int, layers: int) -> Iterator[tuple[int, int, int, int]]:
+    """(accumulation, microbatches, repeats, gather_once) that a mesh can be fed with."""
     degrees = mesh.degrees
     ways = prod(degrees[axis] for axis in BATCH_AXES)
     sequences, stages = global_batch // ways, degrees["pp"] * degrees["dcn_pp"]
-    pinned, pipeline = job.plan.gradient_accumulation, job.plan.pipeline
-    for accumulation in _accumulations(sequences, stages, pinned):
-        each = sequences // accumulation
+    for accumulation in _accumulations(sequences, stages, job.plan.gradient_accumulation):
         if stages == 1:
-            yield accumulation, 1, 1
+            yield accumulation, 1, 1, 0
+        else:
+            for fed in _pipelines(job, mesh, sequences // accumulation, stages, layers):
+                yield accumulation, *fed
+
+
+def _pipelines(job: Job, mesh: Mesh, sequences: int, stages: int, layers: int) -> Iterator[tuple[int, int, int]]:
+    """(microbatches, repeats, gather_once) that stages can be fed with.
+
+    Microbatches that pass more than once, and all of a program that is the same on every stage, are a multiple of the
+    stages.
+    """
+    pipeline, needs_multiple = job.plan.pipeline, job.hardware.chip.vendor == "google"
+    is_gathered = any(float(mesh.links[group].size) > 1 for group in ("weights", "expert_weights"))
+    gathers = [pipeline.gather_once] if pipeline.gather_once is not None else [False, True][: 1 + is_gathered]
+    for microbatches in _microbatches(sequences, stages, pipeline.microbatches):
+        is_multiple = microbatches % stages == 0
+        if needs_multiple and not is_multiple and pipeline.microbatches is None:
             continue
-        wanted = [pipeline.microbatches] if pipeline.microbatches else [stages * k for k in MICROBATCHES_PER_STAGE]
-        for microbatches in (count for count in wanted if each % count == 0):
-            repeats = [pipeline.repeats] if pipeline.repeats else REPEATS
-            for times in (count for count in repeats if count == 1 or _is_even(job, layers, stages * count)):
-                yield accumulation, microbatches, times
+        for times in (pipeline.repeats,) if pipeline.repeats else REPEATS if is_multiple else (1,):
+            if layers >= stages * times:
+                for once in gathers:
+                    yield microbatches, times, int(once)
 
 
-def _is_even(job: Job, layers: int, chunks: int) -> bool:
-    """Whether layers can be dealt out to the turns of all stages; on GPUs some may have one less, if it is pinned."""
-    uneven = job.hardware.chip.vendor != "google" and job.plan.pipeline.repeats is not None
-    return layers >= chunks if uneven else layers % chunks == 0
+def _microbatches(sequences: int, stages: int, pinned: int | None) -> tuple[int, ...]:
+    """The pinned number, or divisors of the sequences: for each multiple of the stages the next that is as large."""
+    if pinned is not None:
+        return (pinned,) if sequences % pinned == 0 else ()
+    wanted = [stages * times for times in MICROBATCHES_PER_STAGE]
+    found = [next((d for d in divisors(sequences) if d >= least), None) for least in wanted]
+    return tuple(dict.fromkeys(count for count in found if count is not None))
 
 
 def _accumulations(sequences: int, stages: int, pinned: int | None) -> tuple[int, ...]:

@@ -71,7 +71,8 @@ def leading(table: PlanTable, costs: Costs, fits: NDArray[np.bool_], chosen: int
     rows = np.flatnonzero(fits)
     order = rows[np.argsort(costs.expected_s[rows], kind="stable")]
     ours = order[table.mesh[order] == table.mesh[chosen]]
-    feeds = np.stack([table.accumulation[ours], table.microbatches[ours], table.repeats[ours]], axis=1)
+    ways = (table.accumulation, table.microbatches, table.repeats, table.gather_once)
+    feeds = np.stack([way[ours] for way in ways], axis=1)
     axes = table.meshes[int(table.mesh[chosen])].parallel_axes
     alike = order[np.array([mesh.parallel_axes == axes for mesh in table.meshes])[table.mesh[order]]]
     others = [_first_of_each(table.mesh[some], some) for some in (alike, order)]

@@ -13,7 +13,7 @@ from ridgeline.search.train import train
 
 if TYPE_CHECKING:
     from ridgeline.job.job import Job
-    from ridgeline.search.answer import PlanEstimate
+    from ridgeline.search.answer import Plan, PlanEstimate
 
 _SEARCHED_AXES = ("dp", "fsdp", "tp", "ep", "dcn_dp", "dcn_fsdp")
 """Axes that the planner may choose for a program when a job names none."""
@@ -49,8 +49,13 @@ def chosen_job(job: Job) -> tuple[Job, PlanEstimate]:
             job.plan,
             mesh=plan.mesh,
             gradient_accumulation=plan.gradient_accumulation,
-            pipeline=Pipeline(microbatches=plan.microbatches, repeats=plan.repeats) if is_pipeline else Pipeline(),
+            pipeline=_feeding(plan) if is_pipeline else Pipeline(),
             remat=plan.remat,
         ),
     )
     return chosen, estimate
+
+
+def _feeding(plan: Plan) -> Pipeline:
+    """How a plan feeds its stages."""
+    return Pipeline(microbatches=plan.microbatches, repeats=plan.repeats, gather_once=plan.gather_once)

@@ -1,0 +1,85 @@
+"""Which layers the stages of a pipeline hold and work on, and how many microbatches wait in them.
+
+    P  stages      v  circular repeats (virtual stages)      L  layers      m  microbatches
+
+On TPUs one program runs on all stages, so each has as many layers of every kind: ⌊L/(P·v)⌋·v. Those left over, and the
+leading layers of a model that begins otherwise (DeepSeek's dense ones), lie outside the pipeline: every stage holds
+their weights and works on its share of the tokens, as in data parallelism (MaxText's `pipeline_parallel_layers`). On
+GPUs stages run programs of their own; the busiest has v·⌈L/(P·v)⌉ layers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ridgeline.cost.laws_pipeline import layers_of_busiest_stage, microbatches_in_schedule
+
+if TYPE_CHECKING:
+    from ridgeline.cost.columns import PlanColumns, TrainingSetting
+    from ridgeline.cost.work import Number
+    from ridgeline.model.operations import Layer, ModelTree
+
+
+def stacked_layers(tree: ModelTree) -> tuple[int, int]:
+    """What equal stages can share out: (how many times, how many layers each time).
+
+    Repeats of a pattern of unlike layers, or else the layers of the commonest kind.
+    """
+    total = sum(layer.count for layer in tree.layers)
+    return (tree.repeats, total // tree.repeats) if tree.repeats else (max(layer.count for layer in tree.layers), 1)
+
+
+def most_stages(tree: ModelTree, *, uneven: bool) -> int:
+    """Stages, each repeat counted, that a model can be cut into."""
+    return sum(layer.count for layer in tree.layers) if uneven else stacked_layers(tree)[0]
+
+
+def has_uneven_stages(setting: TrainingSetting) -> bool:
+    """Whether stages may differ: each runs a program of its own."""
+    return setting.hardware.chip.vendor != "google"
+
+
+def pipelined_share(layer: Layer, setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Of the layers of one kind, the share that lies in the pipeline."""
+    if has_uneven_stages(setting):
+        return 1.0
+    tree = setting.tree
+    times, _ = stacked_layers(tree)
+    if tree.repeats:
+        once = round(layer.count / tree.repeats)
+    else:
+        once = 1 if layer is max(tree.layers, key=lambda each: each.count) else 0
+    cuts = columns.stages * columns.repeats
+    return np.floor(times / cuts) * cuts * once / layer.count
+
+
+def held_share(layer: Layer, setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Of the layers of one kind, the share whose weights the busiest stage holds."""
+    if has_uneven_stages(setting):
+        return worked_share(setting, columns)
+    inside = pipelined_share(layer, setting, columns)
+    return inside / columns.stages + (1.0 - inside)
+
+
+def worked_share(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Of all layers' work on all tokens, the share of the busiest stage."""
+    if not has_uneven_stages(setting):
+        return 1.0 / columns.stages
+    total = sum(layer.count for layer in setting.tree.layers)
+    busiest = layers_of_busiest_stage(L=total, num_stages=columns.stages, num_repeats=columns.repeats)
+    return busiest / total
+
+
+def microbatches_in_flight(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Microbatches whose activations a stage holds at once.
+
+    All of them on TPUs, where JAX differentiates through the whole pipeline loop; on GPUs what a schedule of one
+    forward, one backward lets in.
+    """
+    if not has_uneven_stages(setting):
+        return columns.microbatches
+    return microbatches_in_schedule(
+        num_stages=columns.stages, num_microbatches=columns.microbatches, num_repeats=columns.repeats
+    )
