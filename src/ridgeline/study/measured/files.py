@@ -13,6 +13,7 @@ from ridgeline.job.reading import JOB_SUFFIX, read_tables
 from ridgeline.study.measured.case import MeasuredCase, MemoryCase, Skipped
 from ridgeline.study.measured.case_file import case_of_tables
 from ridgeline.study.measured.formats import NOT_USED, format_of
+from ridgeline.study.measured.gpu_records import read_gpu_records
 from ridgeline.study.measured.memory_records import read_memory_records
 from ridgeline.study.measured.records import record_id, records_of, skipped
 from ridgeline.study.measured.tpu_records import read_records as read_tpu_records
@@ -168,7 +169,10 @@ def _of_document(document: object, where: str) -> MeasuredCases:
             case "memory":
                 boundaries, left_out = read_memory_records(rows, where)
                 found += MeasuredCases(memory=tuple(boundaries), skipped=tuple(left_out))
-            case "gpu_training" | "serving" | "operation" | "unknown":
+            case "gpu_training":
+                cases, left_out = read_gpu_records(rows, where)
+                found += MeasuredCases(training=tuple(cases), skipped=tuple(left_out))
+            case "serving" | "operation" | "unknown":
                 unused = (
                     Skipped(id=record_id(row, where, index), reason=NOT_USED[kind]) for index, row in enumerate(rows)
                 )

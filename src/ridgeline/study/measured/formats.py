@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 Format: TypeAlias = Literal["tpu_training", "gpu_training", "memory", "serving", "operation", "unknown"]
 
 NOT_USED: Final[Mapping[Format, str]] = {
-    "gpu_training": "a training run on GPUs, which no reader understands yet",
     "serving": "a measurement of serving, which is not estimated yet",
     "operation": "a measurement of a single operation or collective, of which no step is made",
     "unknown": "unknown format: no chip and no GPU with what was measured of a job",

@@ -16,6 +16,7 @@ from ridgeline.study.measured.records import number, text, unusable, whole
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ridgeline.hardware.chip import Chip
     from ridgeline.study.measured.records import Record
 
 Recipe: TypeAlias = "Mapping[str, str] | None"
@@ -105,27 +106,26 @@ def machine_of(record: Record, *, gpus: int) -> Machine:
     said = text(record, "gpu") or text(record, "system")
     chip, figures = _named_chip(said)
     details = f"{said} {text(record, 'section')}"
-    own = {**figures, **_figures(details, gpus)}
+    own = {**figures, **_figures(details, chip, gpus)}
     power = _POWER.search(details)
     unclear = not figures and _has_doubt(said)
     return Machine(
-        table=f"{chip}:{gpus}" if not own else {"name": f"{chip}:{gpus}", **own},
-        assumed=(f"'{said}' is {chip}",) if unclear else (),
+        table=f"{chip.name}:{gpus}" if not own else {"name": f"{chip.name}:{gpus}", **own},
+        assumed=(f"'{said}' is {chip.name}",) if unclear else (),
         not_stated=(f"a power limit of {power[1]} W",) if power else (),
     )
 
 
-def _named_chip(said: str) -> tuple[str, Mapping[str, float]]:
+def _named_chip(said: str) -> tuple[Chip, Mapping[str, float]]:
     """The chip that a name begins with, or has in it: the longest run of words that is one."""
     words = _WORDS.findall(said.lower().replace("_", " "))
     for start in range(len(words)):
         for end in range(len(words), start, -1):
             name = "-".join(words[start:end])
-            if name in _OTHER_NAMES:
-                return _OTHER_NAMES[name]
-            chip = find_chip(name)
+            common, figures = _OTHER_NAMES.get(name, (name, {}))
+            chip = find_chip(common)
             if chip is not None and chip.vendor != "google":
-                return chip.name, {}
+                return chip, figures
     raise unusable("not a GPU of the catalogue", said or None, key="gpu")
 
 
@@ -133,15 +133,15 @@ def _has_doubt(said: str) -> bool:
     return any(word in said.lower() for word in ("believed", "unverified", "ampere", "?"))
 
 
-def _figures(details: str, gpus: int) -> dict[str, float]:
-    """Figures that stand in the text beside a GPU's name; a single node's network is not used."""
+def _figures(details: str, chip: Chip, gpus: int) -> dict[str, float]:
+    """Figures that stand in the text beside a GPU's name: a network that is used, memory beyond the catalogue's."""
     found: dict[str, float] = {}
     if (rate := _NODE_NETWORK.search(details)) and gpus > _GPUS_PER_NODE:
         found["network_bytes_per_s"] = float(rate[1]) * _GIGA / _BITS_PER_BYTE / _GPUS_PER_NODE
     if rate := _HBM_RATE.search(details):
         found["hbm_bytes_per_s"] = float(rate[1]) * _TERA
-    if size := _HBM_SIZE.search(details):
-        found["hbm_bytes"] = float(size[1]) * _GIGA
+    if (size := _HBM_SIZE.search(details)) and (more := float(size[1]) * _GIGA - chip.hbm_bytes) > 0:
+        found |= {"hbm_bytes": chip.hbm_bytes + more, "usable_hbm_bytes": chip.usable_hbm_bytes + more}
     return found
 
 

@@ -1,0 +1,143 @@
+"""Published GPU rows as measured cases: what is read, what is assumed, and what is left out with a reason."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ridgeline.study.measured.files import PUBLISHED
+from ridgeline.study.measured.gpu_records import read_gpu_records
+
+if TYPE_CHECKING:
+    from ridgeline.study.measured.case import MeasuredCase
+
+ROW = {
+    "id": "row",
+    "source": "NVIDIA-NeMo/Megatron-Bridge",
+    "model": "LLAMA3_70B",
+    "gpu": "H100",
+    "gpus": 64,
+    "precision": "FP8-CS",
+    "gbs": 128,
+    "mbs": 1,
+    "seq_len": 8192,
+    "tp": 4,
+    "pp": 8,
+    "cp": 1,
+    "vp": 5,
+    "ep": 1,
+    "tokens_per_s_per_gpu": 1639,
+}
+
+
+def case_of(**changes: object) -> MeasuredCase:
+    cases, left_out = read_gpu_records([{**ROW, **changes}], "rows.json")
+    assert not left_out, left_out
+    return cases[0]
+
+
+def reason_of(record: object) -> str:
+    cases, left_out = read_gpu_records([record], "rows.json")
+    assert not cases
+    return left_out[0].reason
+
+
+def test_a_row_becomes_a_job_in_which_nothing_is_left_open() -> None:
+    case = case_of()
+    plan = case.job.plan
+
+    assert (case.chip, case.chips, case.model) == ("h100", 64, "llama3-70b")
+    assert {axis: degree for axis, degree in plan.mesh.items() if degree > 1} == {"dp": 2, "tp": 4, "pp": 8}
+    assert (plan.pipeline.microbatches, plan.pipeline.repeats) == (64, 5)
+    assert plan.optimizer.distributed
+    assert case.job.workload.global_batch == 128
+    assert case.step_s == pytest.approx(128 * 8192 / 64 / 1639)
+
+
+def test_what_a_row_leaves_open_is_said_and_its_other_readings_are_given() -> None:
+    case = case_of()
+
+    assert "recomputation not stated: none" in case.assumed
+    assert [job.plan.remat and job.plan.remat.policy for job in case.alternatives] == ["minimal_with_context", "full"]
+    assert case_of(activation_checkpointing=True).alternatives == ()
+
+
+def test_fully_sharded_weights_take_the_place_of_a_distributed_optimizer() -> None:
+    plan = case_of(tp=1, pp=1, vp=None, fsdp=64, mbs=2).job.plan
+
+    assert plan.mesh["fsdp"] == 64
+    assert not plan.optimizer.distributed
+    assert plan.gradient_accumulation == 1
+
+
+@pytest.mark.parametrize(
+    ("precision", "kind", "scaling"),
+    [
+        ("BF16", None, None),
+        ("FP8-CS", "fp8", ("per_tensor", "dynamic")),
+        ("FP8-MX", "fp8", ("sub_channel", "dynamic")),
+        ("MXFP8", "fp8", ("sub_channel", "dynamic")),
+        ("NVFP4", "fp4", ("sub_channel", "dynamic")),
+        ("FP8 delayed", "fp8", ("per_tensor", "static")),
+    ],
+)
+def test_precisions_are_known_by_the_names_of_frameworks(
+    precision: str, kind: str | None, scaling: tuple[str, str] | None
+) -> None:
+    recipe = case_of(precision=precision).job.plan.quantization
+
+    assert (recipe and recipe.kind) == kind
+    assert (recipe and (recipe.granularity, recipe.scaling)) == scaling
+
+
+@pytest.mark.parametrize(
+    ("said", "chip"),
+    [
+        ("h100_80gb", "h100"),
+        ("a100_40gb", "a100-40gb"),
+        ("A100-80GB SXM (Selene)", "a100-80gb"),
+        ("B200 SXM", "b200"),
+        ("GB200 NVL72", "gb200"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("H800", "h100"),
+    ],
+)
+def test_gpus_are_known_by_many_names(said: str, chip: str) -> None:
+    assert case_of(gpu=said).chip == chip
+
+
+def test_experts_are_split_over_gpus_that_share_the_batch() -> None:
+    row = {"model": "Qwen3_235B_a22B", "gpus": 256, "tp": 2, "vp": 4, "ep": 32, "gbs": 2048, "seq_len": 4096}
+    case = case_of(**row)
+
+    assert case.job.plan.mesh["ep"] == 16
+    assert "experts split 16 ways over the batch, 2 beside" in case.assumed
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        ({**ROW, "phase": "LoRA"}, "no job can say that weights are frozen beside adapters (phase: LoRA)"),
+        ({**ROW, "model": "Nobody-7B"}, "unknown model (model: Nobody-7B)"),
+        ({**ROW, "gpu": "Cerebras"}, "not a GPU of the catalogue (gpu: Cerebras)"),
+        ({**ROW, "seq_len": None}, "seq_len not stated (seq_len: None)"),
+        ({**ROW, "gpus": "many"}, "gpus is not a number above zero (gpus: many)"),
+        ({**ROW, "gbs": 127}, "the batch is no multiple of what the replicas take at once (gbs: 127)"),
+        ({**ROW, "tokens_per_s_per_gpu": None}, "states no time and no rate (tokens_per_s_per_gpu: None)"),
+        ({**ROW, "precision": "posit8"}, "unknown precision (precision: posit8)"),
+        ({"kind": "memory", "model": "GPT"}, "states no time of a step (kind: memory)"),
+        (["not", "an", "object"], "not an object (record: ['not', 'an', 'object'])"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_left_out_with_the_reason(record: object, reason: str) -> None:
+    assert reason_of(record) == reason
+
+
+def test_every_published_row_is_a_case_or_is_left_out() -> None:
+    rows = json.loads((PUBLISHED / "gpu_training.json").read_text(encoding="utf-8"))
+    cases, left_out = read_gpu_records(rows, "gpu_training.json")
+
+    assert len(cases) + len(left_out) == len(rows) == 513
+    assert len(cases) == 451
