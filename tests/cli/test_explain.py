@@ -14,8 +14,8 @@ QUESTIONS = {
     "scale": ("llama3.2-1b", "--on=v5e", "--chips=4:16", "--global-batch=64", "--seq-len=4096", "--remat=full"),
     "train": ("llama3.1-8b", "--on", "v5e:16x16", "--global-batch", "256", "--seq-len", "4096", "--laws"),
 }
-QUOTING_VERBS = {"compile", "export"}
-"""Verbs that say what something else says: a compiler, or `train` of a job."""
+QUOTING_VERBS = {"compile", "export", "validate"}
+"""Verbs that say what something else says: a compiler, `train` of a job, or a clock."""
 
 HEADING = "Where the numbers come from\n"
 

@@ -54,11 +54,28 @@ class Curve:
         name: For the legend.
         points: In the axes' units, left to right; straight between them on the axes as they are.
         dashed: Whether it is a limit rather than a result.
+        reference: Whether it is only there to read the others by: thin, in ink.
     """
 
     name: str
     points: tuple[tuple[float, float], ...]
     dashed: bool = False
+    reference: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scatter:
+    """Dots of one kind.
+
+    Attributes:
+        name: For the legend.
+        points: In the axes' units.
+        names: Of each dot, where a renderer can show it.
+    """
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +106,7 @@ class Chart:
         curves: Lines.
         marks: Dots.
         guides: Vertical lines.
+        scatters: Clouds of dots.
         numbered: Whether marks carry numbers, with their names in a list: for many that lie close together.
     """
 
@@ -98,4 +116,5 @@ class Chart:
     curves: tuple[Curve, ...]
     marks: tuple[Mark, ...] = ()
     guides: tuple[Guide, ...] = ()
+    scatters: tuple[Scatter, ...] = ()
     numbered: bool = False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ridgeline.report.chart import Axis, Chart, Curve, Guide, Mark
+    from ridgeline.report.chart import Axis, Chart, Curve, Guide, Mark, Scatter
 
 WIDTH, HEIGHT = 880, 520
 """Of one chart; several stand one above the other."""
@@ -19,6 +19,9 @@ Anchor: TypeAlias = Literal["start", "middle", "end"]
 INK, FAINT, PAPER = "#1f2933", "#d9dee4", "#ffffff"
 COLOURS = ("#1a6faf", "#c2571a", "#2d8a4e", "#7d4fa3")
 """Of curves, in their order: blue, orange, green and purple, told apart by the colour-blind too."""
+
+DOT_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7d4fa3", "#8a8f98")
+"""Of clouds of dots: more kinds than there are curves."""
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 124, 24, 48, 56
 _MOST_TICKS = 12
@@ -107,6 +110,8 @@ class _Frame:
         yield from (element for guide in chart.guides for element in self._guide(guide))
         for index, curve in enumerate(chart.curves):
             yield from self._curve(curve, index)
+        for index, scatter in enumerate(chart.scatters):
+            yield from self._scatter(scatter, index)
         for index, mark in enumerate(chart.marks):
             yield from self._mark(mark, index)
 
@@ -131,13 +136,23 @@ class _Frame:
 
     def _curve(self, curve: Curve, index: int) -> Iterator[Element]:
         """The curve, and its name in the legend at the lower right."""
-        colour = COLOURS[index % len(COLOURS)]
+        colour = INK if curve.reference else COLOURS[index % len(COLOURS)]
+        width = 1.0 if curve.reference else 2.5
         points = tuple((self._x(x), self._y(y)) for x, y in curve.points)
-        yield Line(points=points, colour=colour, width=2.5, dashed=curve.dashed)
+        yield Line(points=points, colour=colour, width=width, dashed=curve.dashed)
         y = (self.row + 1) * HEIGHT - _BOTTOM - 30 - 18 * index
         right = WIDTH - _RIGHT - 150
-        yield Line(points=((right, y - 4), (right + 24, y - 4)), colour=colour, width=2.5, dashed=curve.dashed)
+        yield Line(points=((right, y - 4), (right + 24, y - 4)), colour=colour, width=width, dashed=curve.dashed)
         yield Words(x=right + 32, y=y, text=curve.name, size=_SMALL)
+
+    def _scatter(self, scatter: Scatter, index: int) -> Iterator[Element]:
+        """The dots, and their name in the legend at the upper left."""
+        colour = DOT_COLOURS[index % len(DOT_COLOURS)]
+        for x, y in scatter.points:
+            yield Dot(x=self._x(x), y=self._y(y), radius=3.5, colour=colour)
+        left, y = _LEFT + 16, self.row * HEIGHT + _TOP + 18 + 18 * index
+        yield Dot(x=left, y=y - 4, radius=3.5, colour=colour)
+        yield Words(x=left + 12, y=y, text=scatter.name, size=_SMALL)
 
     def _mark(self, mark: Mark, index: int) -> Iterator[Element]:
         """The dot, and its name to the lower right, clear of roofs that rise; to the left where the sheet ends."""

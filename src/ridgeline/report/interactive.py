@@ -6,7 +6,7 @@ from importlib import import_module
 from math import log10
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from ridgeline.report.drawing import COLOURS, HEIGHT, INK, ticks
+from ridgeline.report.drawing import COLOURS, DOT_COLOURS, HEIGHT, INK, ticks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,15 +44,20 @@ def html(charts: Sequence[Chart]) -> str:
 
 
 def _traces(chart: Chart, place: str) -> Iterator[Setting]:
-    """Curves and marks."""
+    """Curves, marks and clouds of dots."""
     axes = {"type": "scatter", "xaxis": f"x{place}", "yaxis": f"y{place}"}
     for index, curve in enumerate(chart.curves):
-        line = {"color": COLOURS[index % len(COLOURS)], "width": 3, "dash": "dash" if curve.dashed else "solid"}
+        colour, width = (INK, 1) if curve.reference else (COLOURS[index % len(COLOURS)], 3)
+        line = {"color": colour, "width": width, "dash": "dash" if curve.dashed else "solid"}
         xs, ys = [x for x, _ in curve.points], [y for _, y in curve.points]
         yield {**axes, "x": xs, "y": ys, "name": curve.name, "mode": "lines", "line": line}
     for index, mark in enumerate(chart.marks):
         marker = {"color": COLOURS[index % len(COLOURS)], "size": 13}
         yield {**axes, "x": [mark.x], "y": [mark.y], "name": mark.name, "mode": "markers", "marker": marker}
+    for index, scatter in enumerate(chart.scatters):
+        dots = {"color": DOT_COLOURS[index % len(DOT_COLOURS)], "size": 7}
+        xs, ys = [x for x, _ in scatter.points], [y for _, y in scatter.points]
+        yield {**axes, "x": xs, "y": ys, "text": scatter.names, "name": scatter.name, "mode": "markers", "marker": dots}
 
 
 def _guides(chart: Chart, place: str) -> Iterator[Setting]:

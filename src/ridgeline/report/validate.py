@@ -1,0 +1,321 @@
+"""`ridgeline validate`: scores over all and by group, the worst cases, verdicts on memory, and what is not used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from ridgeline.job.mesh import mesh_in_words
+from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report, Table
+from ridgeline.report.chart import Axis, Chart, Curve, Scatter
+from ridgeline.report.jsonable import Json, jsonable
+from ridgeline.study.score import CLOSE
+from ridgeline.units import format_count, format_fraction, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ridgeline.report.blocks import Piece, Tone
+    from ridgeline.study.score import RankAgreement, Score
+    from ridgeline.study.validate import ValidateAnswer, ValidatedMemory, ValidatedRow
+
+_SHOWN_GROUPS: Final = {
+    "chip": "by chip",
+    "model_kind": "by kind of model",
+    "precision": "by precision",
+    "chips": "by number of chips",
+    "slices": "by number of slices",
+    "quality": "by quality of the source",
+    "source_of_measured": "by origin of the measured value",
+    "assumed": "by what the source states",
+}
+_VERDICT_TONES: Final[dict[str, Tone]] = {"right": "good", "tight": "warn", "wrong": "bad"}
+_TELLING_ASSUMPTIONS: Final = ("remat", "mesh", "configuration", "measured")
+_WORST = 12
+_TELLING = 3
+_GOOD, _POOR = 0.08, 0.15
+_ROOM = 1.5
+_MOST_REASONS = 12
+
+
+def validate_report(answer: ValidateAnswer) -> Report:
+    """The screen."""
+    return Report(headline=_headline(answer), pieces=tuple(_pieces(answer)))
+
+
+def validate_json(answer: ValidateAnswer) -> dict[str, Json]:
+    """The same in base units; a group's scores have the keys of the whole."""
+    return {
+        "cases": answer.considered,
+        "used": len(answer.rows),
+        "skipped": [{"id": each.id, "reason": each.reason} for each in answer.skipped],
+        **_score_json(answer.score),
+        "groups": {
+            name: {value: _score_json(score, counts=True) for value, score in scores.items()}
+            for name, scores in answer.groups.items()
+        },
+        "rank_agreement": {
+            **_rank_json(answer.ranked),
+            "models": {name: _rank_json(each) for name, each in answer.ranks.items()},
+        },
+        "memory": {**_verdicts(answer.memory), "rows": [_memory_json(each) for each in answer.memory]},
+        "rows": [_row_json(row) for row in answer.rows],
+    }
+
+
+def validate_charts(answer: ValidateAnswer) -> tuple[Chart, ...]:
+    """Estimated against measured step times, dots coloured by chip; the diagonal, and 15% on either side of it.
+
+    A measured throughput is drawn as the step time that it gives.
+    """
+    by_chip: dict[str, list[ValidatedRow]] = {}
+    for row in answer.rows:
+        by_chip.setdefault(row.case.chip, []).append(row)
+    scatters = tuple(
+        Scatter(
+            name=chip,
+            points=tuple((row.case.step_s, row.estimate.step.expected_s) for row in rows),
+            names=tuple(row.case.id for row in rows),
+        )
+        for chip, rows in sorted(by_chip.items())
+    )
+    values = [value for scatter in scatters for point in scatter.points for value in point]
+    low, high = min(values) / _ROOM, max(values) * _ROOM
+    chart = Chart(
+        title="Time of a step: estimate against measurement",
+        x=Axis(title="measured", low=low, high=high, shown=format_seconds),
+        y=Axis(title="estimate", low=low, high=high, shown=format_seconds),
+        curves=(
+            Curve(name="equal", points=((low, low), (high, high)), reference=True),
+            *(_edge(name, factor, low, high) for name, factor in (("15% more", 1 + CLOSE), ("15% less", 1 - CLOSE))),
+        ),
+        scatters=scatters,
+    )
+    return (chart,)
+
+
+def _headline(answer: ValidateAnswer) -> str:
+    found = answer.score
+    if found is None:
+        return f"none of {answer.considered:,} records is used"
+    return (
+        f"{found.rows:,} measurements of {found.clusters:,} jobs: mean absolute error {format_fraction(found.mape)}, "
+        f"bias {_signed(found.bias)}"
+    )
+
+
+def _pieces(answer: ValidateAnswer) -> Iterator[Piece]:
+    if answer.score is not None:
+        yield _facts(answer, answer.score)
+        yield _group_table(answer)
+        yield _worst_table(answer.rows)
+    if answer.memory:
+        yield _memory_table(answer.memory)
+    if answer.skipped:
+        yield _skipped(answer)
+
+
+def _facts(answer: ValidateAnswer, found: Score) -> Facts:
+    ranked = answer.ranked
+    agreement = "no two configurations of one model differ by 5%"
+    if ranked.fraction is not None:
+        agreement = f"{format_fraction(ranked.fraction)} of {ranked.pairs:,} pairs of configurations of one model"
+    rows = [
+        ("within 15%", format_fraction(found.within_15_percent)),
+        ("inside low to high", f"{format_fraction(found.interval_coverage)}, width {_width(found)} of the estimate"),
+        ("faster ranked first", agreement),
+    ]
+    graded = answer.groups.get("graded", {}).get("A and B")
+    if graded is not None and graded.rows < found.rows:
+        error = f"mean absolute error {format_fraction(graded.mape)}, bias {_signed(graded.bias)}"
+        rows.append(("quality A and B", f"{error}, within 15% {format_fraction(graded.within_15_percent)}"))
+    return Facts(rows=tuple((label, Cell(text=text)) for label, text in rows))
+
+
+def _group_table(answer: ValidateAnswer) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for name, title in _SHOWN_GROUPS.items():
+        scores = answer.groups.get(name, {})
+        if len(scores) < 2:  # one value parts nothing
+            continue
+        rows.append((Cell(text=title, tone="dim"), *(Cell(text="") for _ in range(7))))
+        rows.extend(
+            _score_row(value, score) for value, score in sorted(scores.items(), key=lambda each: _order(each[0]))
+        )
+    return Table(
+        title="By group",
+        columns=("", "jobs", "rows", "error", "bias", "within 15%", "inside", "width"),
+        right=frozenset(range(1, 8)),
+        rows=tuple(rows),
+        note="means over jobs: rows of one chip, model, number of chips, sequence and precision are one job",
+    )
+
+
+def _order(value: str) -> tuple[int, str]:
+    """Groups in the order of their first number, else by name."""
+    digits = value.removeprefix("up to ").removeprefix("over ").split(" ")[0].replace(",", "")
+    if not digits.isdigit():
+        return 0, value
+    return int(digits) * (1 if value[0].isdigit() else {"u": 0, "o": 2}[value[0]]), value
+
+
+def _score_row(value: str, found: Score) -> tuple[Cell, ...]:
+    return (
+        Cell(text=f"  {value}"),
+        Cell(text=f"{found.clusters:,}"),
+        Cell(text=f"{found.rows:,}"),
+        Cell(text=format_fraction(found.mape), tone=_tone(found.mape)),
+        Cell(text=_signed(found.bias)),
+        Cell(text=format_fraction(found.within_15_percent)),
+        Cell(text=format_fraction(found.interval_coverage)),
+        Cell(text=_width(found)),
+    )
+
+
+def _worst_table(rows: Sequence[ValidatedRow]) -> Table:
+    """The worst row of each of the worst clusters."""
+    worst: dict[str, ValidatedRow] = {}
+    for row in sorted(rows, key=lambda each: -abs(each.scored.error)):
+        worst.setdefault(row.scored.cluster, row)
+    return Table(
+        title="Worst cases",
+        columns=("case", "measured", "estimate", "error", "where the estimated time goes"),
+        right=frozenset({1, 2, 3}),
+        rows=tuple(_worst_row(row) for row in list(worst.values())[:_WORST]),
+        note="the worst row of a job stands for it",
+    )
+
+
+def _worst_row(row: ValidatedRow) -> tuple[Cell, ...]:
+    scored = row.scored
+    parts = ", ".join(f"{cause} {format_fraction(share)}" for cause, share in list(row.causes.items())[:_TELLING])
+    telling = [each for each in row.case.assumed if each.startswith(_TELLING_ASSUMPTIONS)]
+    assumed = f"; assumed {'; '.join(telling)}" if telling else ""
+    return (
+        Cell(text=row.case.id),
+        Cell(text=_value(row, scored.measured)),
+        Cell(text=_value(row, scored.expected)),
+        Cell(text=_signed(scored.error), tone=_tone(abs(scored.error))),
+        Cell(text=f"{parts}{assumed}"),
+    )
+
+
+def _memory_table(runs: Sequence[ValidatedMemory]) -> Table:
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in _verdicts(runs).items())
+    return Table(
+        title=f"Memory: {counts}",
+        columns=("run", "happened", "estimate", "needs", "usable", "verdict"),
+        right=frozenset({3, 4}),
+        rows=tuple(
+            (
+                Cell(text=run.case.id),
+                Cell(text="fitted" if run.case.fits else "did not fit"),
+                Cell(text=run.memory.verdict.replace("_", " ")),
+                Cell(text=f"{run.memory.total_bytes / 2**30:.1f} GiB"),
+                Cell(text=f"{run.memory.usable_bytes / 2**30:.1f} GiB"),
+                Cell(text=run.verdict, tone=_VERDICT_TONES[run.verdict]),
+            )
+            for run in runs
+        ),
+    )
+
+
+def _skipped(answer: ValidateAnswer) -> Paragraphs:
+    reasons = Counter(each.reason for each in answer.skipped)
+    firsts = {each.reason: each.id for each in reversed(answer.skipped)}
+    lines = [
+        Cell(text=f"{count:,} × {reason}: {firsts[reason]}{', …' if count > 1 else ''}")
+        for reason, count in reasons.most_common(_MOST_REASONS)
+    ]
+    if len(reasons) > _MOST_REASONS:
+        lines.append(
+            Cell(text=f"and {len(reasons) - _MOST_REASONS:,} other reasons; --json lists every record", tone="dim")
+        )
+    return Paragraphs(title=f"Not used: {len(answer.skipped):,} of {answer.considered:,} records", lines=tuple(lines))
+
+
+def _verdicts(runs: Sequence[ValidatedMemory]) -> dict[str, int]:
+    counts = Counter(run.verdict for run in runs)
+    return {verdict: counts[verdict] for verdict in ("right", "tight", "wrong")}
+
+
+def _value(row: ValidatedRow, value: float) -> str:
+    return format_seconds(value) if row.case.metric == "step_time_s" else f"{format_count(value)}/s"
+
+
+def _signed(fraction: float) -> str:
+    return f"{fraction:+.1%}".replace("-", "−")
+
+
+def _width(found: Score) -> str:
+    return format_fraction(found.interval_width)
+
+
+def _tone(error: float) -> Tone:
+    if error <= _GOOD:
+        return "good"
+    return "warn" if error <= _POOR else "bad"
+
+
+def _score_json(found: Score | None, *, counts: bool = False) -> dict[str, Json]:
+    keys = ("mape", "bias", "within_15_percent", "interval_coverage", "interval_width")
+    scores: dict[str, Json] = {key: None if found is None else getattr(found, key) for key in keys}
+    clusters: dict[str, Json] = {"clusters": 0 if found is None else found.clusters}
+    rows: dict[str, Json] = {"used": found.rows} if counts and found is not None else {}
+    return rows | clusters | scores
+
+
+def _rank_json(agreement: RankAgreement) -> dict[str, Json]:
+    return {"pairs": agreement.pairs, "right": agreement.right, "fraction": agreement.fraction}
+
+
+def _memory_json(run: ValidatedMemory) -> dict[str, Json]:
+    return {
+        "id": run.case.id,
+        "fits": run.case.fits,
+        "expected": run.memory.verdict,
+        "verdict": run.verdict,
+        "total_bytes": jsonable(run.memory.total_bytes),
+        "usable_bytes": jsonable(run.memory.usable_bytes),
+        "measured_bytes": run.case.needed_bytes,
+        "source": run.case.source,
+        "assumed": list(run.case.assumed),
+    }
+
+
+def _row_json(row: ValidatedRow) -> dict[str, Json]:
+    case, scored = row.case, row.scored
+    return {
+        "id": case.id,
+        "cluster": case.cluster,
+        "metric": case.metric,
+        "unit": case.unit,
+        "measured": scored.measured,
+        "expected": scored.expected,
+        "low": scored.low,
+        "high": scored.high,
+        "error": scored.error,
+        "source_of_measured": case.source_of_measured,
+        "spread": None if row.spread is None else list(row.spread),
+        "assumed": list(case.assumed),
+        "not_stated": case.not_stated or None,
+        "quality": case.quality,
+        "source": case.source,
+        "chip": case.chip,
+        "chips": case.chips,
+        "slices": case.slices,
+        "model": case.model,
+        "model_kind": case.model_kind,
+        "precision": case.precision,
+        "seq_len": case.job.workload.seq_len,
+        "global_batch": case.job.workload.global_batch,
+        "mesh": mesh_in_words(row.estimate.plan.mesh),
+        "bound": row.estimate.bound,
+        "causes": jsonable(row.causes),
+    }
+
+
+def _edge(name: str, factor: float, low: float, high: float) -> Curve:
+    """Where estimates are a fixed multiple of measurements."""
+    first, last = max(low, low / factor), min(high, high / factor)
+    return Curve(name=name, points=((first, first * factor), (last, last * factor)), dashed=True, reference=True)
