@@ -8,6 +8,7 @@ chattiest axis is placed first, on the fastest wiring left: the core-on-chip pai
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import combinations
 from math import gcd, prod
 from typing import TYPE_CHECKING
@@ -133,18 +134,22 @@ def links_of(
     """The `Link` of every group of `GROUPS`, or of `DISTRIBUTED_GROUPS`, under a placement."""
     rate_bytes_per_s = link_rate_bytes_per_s(hardware)
     return {
-        group: link_over(
-            stages_of(
-                [
-                    *(piece for logical in members for piece in placed.get(logical, ())),
-                    *_across(members, degrees, hardware),
-                ],
-                sharers=hardware.chip.devices_per_chip,
+        group: _link(
+            (
+                *(piece for logical in members for piece in placed.get(logical, ())),
+                *_across(members, degrees, hardware),
             ),
+            sharers=hardware.chip.devices_per_chip,
             link_bytes_per_s=rate_bytes_per_s,
         )
         for group, members in groups.items()
     }
+
+
+@lru_cache(maxsize=4096)
+def _link(pieces: tuple[Piece, ...], *, sharers: int, link_bytes_per_s: float) -> Link:
+    """The wiring over some pieces; the meshes of a search share a few hundred of them."""
+    return link_over(stages_of(pieces, sharers=sharers), link_bytes_per_s=link_bytes_per_s)
 
 
 def stages_of(pieces: Iterable[Piece], *, sharers: int, wiring: LaneWiring | None = None) -> tuple[Stage, ...]:

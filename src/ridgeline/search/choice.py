@@ -128,12 +128,13 @@ def rivals(table: PlanTable, costs: Costs, fits: NDArray[np.bool_], best: int) -
     For every axis the best does without, the fastest plan that adds it alone ("why not tp?"); then the best's
     mesh under other remat policies; then other sets of axes.
     """
-    chosen, policy = _kind(_axes(table, best)), table.remat_of(best).policy
+    kinds = [_kind(mesh.parallel_axes) for mesh in table.meshes]
+    chosen, policy = kinds[int(table.mesh[best])], table.remat_of(best).policy
     by_axis: dict[str, int] = {}
     by_policy: dict[str, int] = {}
     by_axes: dict[tuple[str, ...], int] = {}
     for row in _fastest_of_each_mesh_and_policy(table, costs, fits):
-        axes = _kind(_axes(table, row))
+        axes = kinds[int(table.mesh[row])]
         added = [axis for axis in axes if axis not in chosen]
         if len(added) == 1 and added[0] not in by_axis:
             by_axis[added[0]] = row
@@ -188,10 +189,6 @@ def refused_families(refused: Mapping[tuple[str, str], int]) -> Iterator[Rejecte
     """Degrees that no plan could have, with the rule they break."""
     for (family, reason), times in refused.items():
         yield Rejected(family=family, reason=reason, plans=times)
-
-
-def _axes(table: PlanTable, row: int) -> tuple[str, ...]:
-    return table.mesh_of(row).parallel_axes
 
 
 def _kind(axes: tuple[str, ...]) -> tuple[str, ...]:
