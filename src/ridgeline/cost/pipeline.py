@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ridgeline.cost.laws_pipeline import layers_of_busiest_stage, microbatches_in_schedule
+from ridgeline.cost.work import larger, smaller
 
 if TYPE_CHECKING:
     from ridgeline.cost.columns import PlanColumns, TrainingSetting
@@ -70,6 +71,22 @@ def worked_share(setting: TrainingSetting, columns: PlanColumns) -> Number:
     total = sum(layer.count for layer in setting.tree.layers)
     busiest = layers_of_busiest_stage(L=total, num_stages=columns.stages, num_repeats=columns.repeats)
     return busiest / total
+
+
+def spared_share(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Of the layers' work on the busiest stage, what the last stage is spared.
+
+    Where layers do not divide, it is the last stage that has fewer, for it has the head.
+    """
+    total = sum(layer.count for layer in setting.tree.layers)
+    busiest = layers_of_busiest_stage(L=total, num_stages=columns.stages, num_repeats=columns.repeats)
+    last = larger(total - (columns.stages - 1.0) * busiest, 0.0)
+    return larger(1.0 - last / busiest, 0.0)
+
+
+def is_interleaved(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """1 where stages take several turns in programs of their own (GPUs): transfers of one hide behind the others."""
+    return smaller(columns.repeats - 1.0, 1.0) if has_uneven_stages(setting) else columns.repeats * 0.0
 
 
 def microbatches_in_flight(setting: TrainingSetting, columns: PlanColumns) -> Number:

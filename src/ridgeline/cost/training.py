@@ -24,8 +24,15 @@ from ridgeline.cost.laws_memory import gradient_bytes, optimizer_bytes, weight_b
 from ridgeline.cost.laws_pipeline import bubble_ratio
 from ridgeline.cost.layer import gathered_bytes, host_part, layer_cost
 from ridgeline.cost.operation import operation_cost, transfer_part
-from ridgeline.cost.pipeline import has_uneven_stages, held_share, pipelined_share, worked_share
-from ridgeline.cost.work import Number, Part, Work, in_sequence, larger, overlapped, scaled
+from ridgeline.cost.pipeline import (
+    has_uneven_stages,
+    held_share,
+    is_interleaved,
+    pipelined_share,
+    spared_share,
+    worked_share,
+)
+from ridgeline.cost.work import Hiding, Number, Part, Work, in_sequence, larger, overlapped, scaled, smaller
 from ridgeline.job.job import BYTES_OF
 from ridgeline.model.operations import Lookup, Matmul, weights_of
 
@@ -42,7 +49,7 @@ def training_step(setting: TrainingSetting, columns: PlanColumns) -> Part:
     forward, backward, in_stages_s = _layers(setting, columns, rows)
     embedding = _embedding(setting, columns, rows)
     head = _head(setting, columns, rows)
-    once = replace(setting.hiding, overlap=setting.hiding.overlap / columns.microsteps)
+    once = _hiding_of_sync(setting, columns)
     synced = overlapped(
         "backward_and_gradient_sync", "backward", backward, list(_gradient_sync(setting, columns)), hiding=once
     )
@@ -55,11 +62,17 @@ def training_step(setting: TrainingSetting, columns: PlanColumns) -> Part:
         forward,
         head,
         synced,
-        _pipeline(setting, columns, rows, in_stages_s=in_stages_s),
+        _pipeline(setting, columns, rows, in_stages_s=in_stages_s, head_s=head.expected_s),
         _optimizer(setting, columns),
         Part(name="overhead", phase="step", resource="overhead", expected_s=setting.efficiency.step_overhead_s),
     ]
     return in_sequence("step", "step", [*parts, _contention(setting, in_sequence("step", "step", parts))])
+
+
+def _hiding_of_sync(setting: TrainingSetting, columns: PlanColumns) -> Hiding:
+    """What hides the sum of gradients: the last microbatch's pass, of interleaved stages that of all in flight."""
+    window = 1.0 + (columns.stages - 1.0) * is_interleaved(setting, columns)
+    return replace(setting.hiding, overlap=setting.hiding.overlap * smaller(window / columns.microsteps, 1.0))
 
 
 def _contention(setting: TrainingSetting, step: Part) -> Part:
@@ -252,24 +265,34 @@ def _weight_sync(setting: TrainingSetting, columns: PlanColumns) -> Iterator[Par
         yield transfer_part(f"{group}/all_gather", "forward", group, transfer, setting=setting)
 
 
-def _pipeline(setting: TrainingSetting, columns: PlanColumns, rows: Number, *, in_stages_s: Number) -> Part:
-    """Bubble and hand-overs between stages.
+def _pipeline(
+    setting: TrainingSetting, columns: PlanColumns, rows: Number, *, in_stages_s: Number, head_s: Number
+) -> Part:
+    """Bubble, hand-overs between stages, and the wait for the stage that has the head.
 
-    The bubble is `bubble_ratio` of the time of the layers in the pipeline.
+    The bubble is `bubble_ratio` of the time of the layers in the pipeline. Interleaved stages hand over while they
+    work on. Where stages run programs of their own the head is the last one's alone.
     """
     stages = columns.stages
     waiting = bubble_ratio(num_stages=stages, num_microbatches=columns.microbatches, num_repeats=columns.repeats)
     bubble_s = waiting * in_stages_s
+    spared_s = spared_share(setting, columns) * in_stages_s
+    waiting_s = larger((stages - 1.0) * head_s - spared_s, 0.0) if has_uneven_stages(setting) else head_s * 0.0
+    shown = 1.0 - setting.hiding.overlap * is_interleaved(setting, columns)
     width = embed_dim(setting.tree)
     handed_bytes = rows * width * setting.activation_bytes / columns.degree(TENSOR_AXES)
     transfer = permute(columns.links["stage"], handed_bytes)
     hand_over = transfer_part("hand_over/permute", "step", "stage", transfer, setting=setting)
+    hand_over = replace(hand_over, expected_s=hand_over.expected_s * shown)
     return in_sequence(
         "pipeline",
         "step",
         [
             Part(name="bubble", phase="step", resource="overhead", expected_s=bubble_s),
-            scaled(hand_over, 2 * columns.microsteps * columns.repeats),
+            Part(name="last_stage", phase="step", resource="overhead", expected_s=waiting_s),
+            scaled(
+                replace(hand_over, expected_s=hand_over.expected_s * shown), 2 * columns.microsteps * columns.repeats
+            ),
         ],
     )
 
