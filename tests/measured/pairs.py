@@ -141,7 +141,7 @@ def share_right(some: Sequence[Pair]) -> float:
 
 def not_stated() -> Mapping[str, str]:
     """Runs that could belong to a pair, with what of them no job can say."""
-    return {case.name: case.not_stated for case in measured_cases() if case.not_stated}
+    return {case.id: case.not_stated for case in measured_cases() if case.not_stated}
 
 
 def told_rows() -> tuple[Told, ...]:

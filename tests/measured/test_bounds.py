@@ -12,14 +12,14 @@ from tests.measured.cases import MeasuredCase, measured_cases
 CASES = measured_cases()
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_no_measured_run_is_faster_than_the_roofline(case: MeasuredCase) -> None:
-    plan = cost_pinned(case.job)
+    readings = (case.job, *case.alternatives)  # of what the source leaves open, the least work
 
-    assert plan.step.roofline_s <= case.step_s
+    assert min(cost_pinned(job).step.roofline_s for job in readings) <= case.step_s
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_the_roofline_never_exceeds_the_estimate(case: MeasuredCase) -> None:
     step = cost_pinned(case.job).step
 
@@ -35,7 +35,7 @@ def test_half_of_the_fully_stated_runs_are_estimated_within_a_seventh_before_any
 
 @pytest.mark.xfail(reason="attention of long sequences on v5p is estimated at 1.6 times its real rate", strict=True)
 def test_context_parallel_runs_on_v5p_are_estimated_within_a_third() -> None:
-    cases = [case for case in CASES if case.name.startswith("v5p-llama3-8b-64c") and case.name.endswith("all_gather")]
+    cases = [case for case in CASES if case.id.startswith("v5p-llama3-8b-64c") and case.id.endswith("all_gather")]
     errors = [abs(cost_pinned(case.job).step.expected_s / case.step_s - 1) for case in cases]
 
     assert cases
@@ -44,9 +44,9 @@ def test_context_parallel_runs_on_v5p_are_estimated_within_a_third() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [case.name for case in CASES if case.name.startswith("tpu7x-llama3.1") and "bf16" in case.name],
+    [case.id for case in CASES if case.id.startswith("tpu7x-llama3.1") and "bf16" in case.id],
 )
 def test_dense_bf16_runs_on_ironwood_are_estimated_within_a_tenth_before_any_fit_to_whole_steps(name: str) -> None:
-    case = next(case for case in CASES if case.name == name)
+    case = next(case for case in CASES if case.id == name)
 
     assert cost_pinned(case.job).step.expected_s == pytest.approx(case.step_s, rel=0.10)

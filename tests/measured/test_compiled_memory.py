@@ -48,7 +48,7 @@ def test_what_is_offloaded_is_what_the_compiler_places_on_the_host(job: Compiled
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_equation_comes_close_to_the_peak_of_published_recipes(name: str) -> None:
-    case = next(case for case in measured_cases() if case.name == name)
+    case = next(case for case in measured_cases() if case.id == name)
     peak_gib, _, tolerance = PUBLISHED[name]
 
     assert cost_pinned(case.job).memory.total_bytes == pytest.approx(peak_gib * 2**30, rel=tolerance)
@@ -56,7 +56,7 @@ def test_the_equation_comes_close_to_the_peak_of_published_recipes(name: str) ->
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_offloaded_bytes_of_published_recipes_are_those_on_the_host(name: str) -> None:
-    case = next(case for case in measured_cases() if case.name == name)
+    case = next(case for case in measured_cases() if case.id == name)
     chip = case.job.hardware.chip
     per_device = cost_pinned(case.job).memory.host_bytes / (chip.chips_per_host * chip.devices_per_chip)
 

@@ -28,6 +28,6 @@ def test_fsdp_is_ranked_before_tensor_parallelism_for_405b_on_two_pods_of_v6e() 
 
 
 def test_runs_that_no_job_can_state_are_in_no_pair() -> None:
-    named = {side.case.name for pair in counted() for side in (pair.faster, pair.slower)}
+    named = {side.case.id for pair in counted() for side in (pair.faster, pair.slower)}
 
     assert not named & set(not_stated())

@@ -9,7 +9,7 @@ import pytest
 from tests.measured.compiled import compiled_plans
 from tests.measured.recipes import Recipe, beside_the_planner, differences, published_recipes
 
-RECIPES = {case.name: case for case in published_recipes()}
+RECIPES = {case.id: case for case in published_recipes()}
 QUICK = [name for name in RECIPES if "llama3.1-405b" in name or "llama3.1-70b" in name]
 
 

@@ -137,7 +137,7 @@ def test_a_longer_sequence_gains_less_because_scores_stay_in_bf16() -> None:
 
 def published_pairs() -> list[tuple[str, float, float]]:
     """Name, measured and predicted gain of fp8 runs on Ironwood beside the bf16 run of the same day and plan."""
-    cases = {case.name: case for case in measured_cases()}
+    cases = {case.id: case for case in measured_cases()}
     found: list[tuple[str, float, float]] = []
     for name, case in cases.items():
         plain = cases.get(name.replace("-fp8-", "-bf16-"))
@@ -180,7 +180,7 @@ def test_dense_short_sequences_gain_most_then_experts_then_long_sequences_as_pub
 
 def test_int8_leaves_experts_in_bf16_as_the_published_recipe_does() -> None:
     """Mixtral 8x7B on 256 v6e: int8 ran 1.09 times as fast as bf16 of the day before."""
-    cases = {case.name: case for case in measured_cases()}
+    cases = {case.id: case for case in measured_cases()}
     narrow, plain = (cases[f"v6e-mixtral-8x7b-256c-4k-{run}"] for run in ("int8-20241030", "bf16-20241029"))
 
     law = on_one_plan(narrow.job, INT8)
