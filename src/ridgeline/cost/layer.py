@@ -19,8 +19,8 @@ import numpy as np
 
 from ridgeline.cost.collectives import gather
 from ridgeline.cost.columns import PlanColumns, TrainingSetting, gathered_shards
-from ridgeline.cost.operation import operation_cost, transfer_part
-from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, in_sequence, overlapped, scaled
+from ridgeline.cost.operation import operation_cost, traffic_part, transfer_part
+from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, in_sequence, overlapped, scaled, smaller
 from ridgeline.job.remat import LAYER_INPUT
 from ridgeline.model.accounting import named_outputs
 from ridgeline.model.operations import Activation, Block, ExpertMatmul, Layer, Operation, Tensor, weights_of
@@ -58,7 +58,7 @@ def layer_cost(
         overlapped(
             layer.name,
             "backward",
-            in_sequence("compute", "backward", backward),
+            in_sequence("compute", "backward", [*backward, _accumulation(layer, setting=setting, columns=columns)]),
             [
                 replace(part, phase="backward")
                 for part in (
@@ -159,14 +159,30 @@ def _exposed(part: Part, share: float) -> Part:
 
 def _weight_gathers(layer: Layer, *, setting: TrainingSetting, columns: PlanColumns) -> Iterator[Part]:
     """FSDP's gathers of one layer: dense weights over one group, expert weights over another."""
+    for group, members in _by_group(layer):
+        needed = gathered_bytes(members, columns=columns, element_bytes=setting.compute_bytes)
+        transfer = gather(columns.links[group], needed)
+        yield transfer_part(f"{group}/all_gather", "forward", group, transfer, setting=setting)
+
+
+def _accumulation(layer: Layer, *, setting: TrainingSetting, columns: PlanColumns) -> Part:
+    """Of several microbatches each adds its gradients to those that a device keeps: read and written once more."""
+    total: Number = 0.0
+    for group, members in _by_group(layer):
+        kept = gathered_bytes(members, columns=columns, element_bytes=setting.gradient_bytes)
+        total = total + 2.0 * kept / columns.links[group].size
+    total = total * smaller(columns.microsteps - 1.0, 1.0)
+    hbm = setting.efficiency.hbm
+    return traffic_part("gradient/accumulate", "backward", total, setting=setting, efficiency=hbm)
+
+
+def _by_group(layer: Layer) -> Iterator[tuple[str, list[Operation]]]:
+    """The operations of a layer by the group that their weights are gathered over."""
     operations = [operation for block in layer.blocks for operation in block.operations]
-    experts = [operation for operation in operations if isinstance(operation, ExpertMatmul)]
-    dense = [operation for operation in operations if not isinstance(operation, ExpertMatmul)]
-    for group, members in (("weights", dense), ("expert_weights", experts)):
+    for group, has_experts in (("weights", False), ("expert_weights", True)):
+        members = [operation for operation in operations if isinstance(operation, ExpertMatmul) == has_experts]
         if members:
-            needed = gathered_bytes(members, columns=columns, element_bytes=setting.compute_bytes)
-            transfer = gather(columns.links[group], needed)
-            yield transfer_part(f"{group}/all_gather", "forward", group, transfer, setting=setting)
+            yield group, members
 
 
 def _offloaded_bytes(
