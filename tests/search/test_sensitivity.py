@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -58,6 +59,36 @@ def test_a_compute_bound_step_follows_the_matrix_units_and_the_depth(dense: dict
 def test_a_dense_model_has_no_experts_to_add(dense: dict[str, Sensitivity]) -> None:
     assert "num_experts" not in dense
     assert VARIATIONS["num_experts"](load_model("mixtral-8x7b"), 1.25) is not None
+
+
+def test_experts_their_width_and_how_many_a_token_visits_are_fields_of_their_own() -> None:
+    job = replace(
+        job_of("qwen3-30b-a3b"),
+        hardware=parse_slice("v6e:8x8"),
+        plan=PlanRequest(mesh={"fsdp": 64}, remat=Remat(policy="full"), gradient_accumulation=1),
+        workload=Workload(seq_len=4096, global_batch=128),
+    )
+    found = {each.name: each for each in sensitivities(job, train(job))}
+
+    assert found["top_k"].factor == 2
+    assert 0.3 < found["top_k"].elasticity < 1
+    assert found["expert_mlp_dim"].elasticity > found["num_experts"].elasticity
+    assert found["num_experts"].elasticity > 0  # no more arithmetic, but twice the weights to gather and update
+    assert "mlp_dim" not in found
+
+
+@pytest.mark.parametrize(
+    ("on", "mesh"), [("h100:16", {"fsdp": 16}), ("2*v5e:4x4", {"fsdp": 16, "dcn_dp": 2}), ("tpu7x:2x2x2", {"fsdp": 16})]
+)
+def test_links_inside_and_between_are_fields_of_the_machine(on: str, mesh: dict[str, int]) -> None:
+    """The network is one only where something crosses it: servers of GPUs, or slices."""
+    job = replace(job_of("qwen3-4b"), hardware=parse_slice(on), plan=replace(PINNED, mesh=mesh))
+    found = {each.name: each for each in sensitivities(job, train(job))}
+
+    assert ("network bandwidth" in found) == (not on.startswith("tpu7x"))
+    assert found["link bandwidth"].time_ratio <= 1 + 1e-9
+    if "network bandwidth" in found:
+        assert found["network bandwidth"].time_ratio <= 1 + 1e-9
 
 
 def test_widths_stay_whole_tiles_and_groups_whole() -> None:

@@ -51,13 +51,17 @@ def _larger_vocabulary(model: ModelSpec, factor: float) -> ModelSpec:
 
 
 def _wider_mlp(layer: LayerSpec, factor: float) -> LayerSpec:
-    match layer.mlp:
-        case MlpSpec():
-            return replace(layer, mlp=replace(layer.mlp, mlp_dim=_width(layer.mlp.mlp_dim, factor)))
-        case MoeSpec():
-            return replace(layer, mlp=replace(layer.mlp, expert_mlp_dim=_width(layer.mlp.expert_mlp_dim, factor)))
-        case None:
-            return layer
+    """Of dense layers alone."""
+    if not isinstance(layer.mlp, MlpSpec):
+        return layer
+    return replace(layer, mlp=replace(layer.mlp, mlp_dim=_width(layer.mlp.mlp_dim, factor)))
+
+
+def _wider_experts(layer: LayerSpec, factor: float) -> LayerSpec:
+    """Routed ones; what every token visits beside them stays."""
+    if not isinstance(layer.mlp, MoeSpec):
+        return layer
+    return replace(layer, mlp=replace(layer.mlp, expert_mlp_dim=_width(layer.mlp.expert_mlp_dim, factor)))
 
 
 def _more_heads(layer: LayerSpec, factor: float) -> LayerSpec:
@@ -79,12 +83,24 @@ def _more_experts(layer: LayerSpec, factor: float) -> LayerSpec:
     return replace(layer, mlp=replace(layer.mlp, num_experts=round(layer.mlp.num_experts * factor)))
 
 
+def _more_experts_a_token(layer: LayerSpec, factor: float) -> LayerSpec:
+    if not isinstance(layer.mlp, MoeSpec):
+        return layer
+    top_k = min(round(layer.mlp.top_k * factor), layer.mlp.num_experts)
+    return replace(layer, mlp=replace(layer.mlp, top_k=top_k))
+
+
 VARIATIONS: Final[Mapping[str, Variation]] = {
     "embed_dim": _wider,
     "num_layers": _deeper,
     "mlp_dim": _of_layers(_wider_mlp),
+    "expert_mlp_dim": _of_layers(_wider_experts),
     "num_heads": _of_layers(_more_heads),
     "num_experts": _of_layers(_more_experts),
+    "top_k": _of_layers(_more_experts_a_token),
     "vocab_size": _larger_vocabulary,
 }
 """By the name of the dimension."""
+
+COUNTED: Final = frozenset({"num_experts", "top_k"})
+"""Those that are small whole numbers which meshes divide: a quarter more of them is no model that one would build."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.hardware.topology import torus_slice
-from ridgeline.model.variations import VARIATIONS
+from ridgeline.model.variations import COUNTED, VARIATIONS
 from ridgeline.search.train import train
 
 if TYPE_CHECKING:
@@ -107,9 +107,10 @@ def _larger(job: Job) -> list[tuple[FieldKind, str, float, Job]]:
     longer = workload.seq_len * int(DOUBLED)
     found.append(("workload", "seq_len", DOUBLED, replace(job, workload=replace(workload, seq_len=longer))))
     for name, vary in VARIATIONS.items():
-        model = vary(job.model, FACTOR)
+        factor = DOUBLED if name in COUNTED else FACTOR
+        model = vary(job.model, factor)
         if model is not None:
-            found.append(("model", name, FACTOR, replace(job, model=model)))
+            found.append(("model", name, factor, replace(job, model=model)))
     return found
 
 
