@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ridgeline.cost.collectives import Transfer, exchange, gather, permute
 from ridgeline.cost.columns import PlanColumns, TrainingSetting, gathered_shards
 from ridgeline.cost.context import PARTIAL_BYTES, causal_imbalance, ring_handed_bytes, ring_merge_bytes
+from ridgeline.cost.quantization_pass import NARROW_BYTES, narrowing_bytes, num_looks
 from ridgeline.cost.roofline import (
     ATTENTION_BACKWARD_FACTOR,
     ATTENTION_BACKWARD_LEAST,
@@ -247,11 +248,16 @@ def _scale(op: Matmul | ExpertMatmul, phase: Phase, elements: Number, setting: T
     """A dynamic scale is found by reading the whole operand once before; rounding itself rides in the product.
 
     The input's serves its weight gradient again, and the output gradient's both products. Weights are looked at while
-    they are still sharded, which takes next to nothing.
+    they are still sharded, which takes next to nothing. On GPUs a pass of its own narrows the operand.
     """
-    recipe = setting.quantization
-    if recipe is not None and recipe.scaling == "dynamic" and is_quantized(op, recipe):
-        traffic_bytes, vector = elements * setting.activation_bytes, setting.efficiency.vector
+    recipe, b_a = setting.quantization, setting.activation_bytes
+    if recipe is None or not is_quantized(op, recipe):
+        return
+    looked_bytes = b_a if recipe.scaling == "dynamic" else 0.0
+    if setting.hardware.chip.switch is not None:
+        looked_bytes = narrowing_bytes(b_a=b_a, b_q=NARROW_BYTES[recipe.kind], num_looks=num_looks(recipe))
+    if looked_bytes:
+        traffic_bytes, vector = elements * looked_bytes, setting.efficiency.vector
         yield traffic_part(f"{op.path}/scale", phase, traffic_bytes, setting=setting, efficiency=vector)
 
 
