@@ -13,6 +13,7 @@ from ridgeline.compiler.compilable import Ended
 from ridgeline.compiler.flag_child import _finding, _retyped
 from ridgeline.compiler.flag_errand import Findings, findings_json, read_findings, read_flag_errand
 from ridgeline.compiler.flags import FlagsAnswer, JudgedFlag, judge_flags
+from ridgeline.export.communication_flags import communication_flags
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.flag_string import read_flags
 from ridgeline.report.flags import flags_report
@@ -131,3 +132,24 @@ def test_bad_input_is_met_with_one_clear_message(
 
     assert main(["compile", *words]) == 2
     assert capsys.readouterr().err.startswith(f"error: {what}\n")
+
+
+@pytest.mark.parametrize(("chip", "engine"), [("v5p", "continuation_fusion"), ("tpu7x", "sparse_core")])
+def test_the_compiler_takes_the_flags_that_follow_from_a_plans_collectives(
+    chip: str, engine: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("libtpu")
+    kinds = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
+    advice = communication_flags(
+        chip=chip,
+        carried={kind: {engine, "tensor_core"} for kind in kinds},
+        traits=frozenset({"several_axes", "slices", "host"}),
+    )
+
+    main(["compile", "--lint-flags", " ".join(each.flag.written for each in advice), f"--on={chip}", "--json"])
+
+    verdicts = {flag["name"]: flag["verdict"] for flag in json.loads(capsys.readouterr().out)["flags"]}
+    # Judged alone, the layer scheduler lacks the aggregator that is set beside it.
+    verdicts.pop("xla_tpu_enable_latency_hiding_layer_scheduler", None)
+    assert len(verdicts) > 10
+    assert set(verdicts.values()) <= {"accepted", "not_checked"}

@@ -139,14 +139,58 @@ def test_two_stage_gathers_are_for_two_fsdp_axes() -> None:
     one, two = on_ironwood(), answered(job_of("tpu7x:4x4x4", {"fsdp": 32, "fsdp_transpose": 4}))
 
     assert any("do not apply" in line for line in one.answer.advice)
-    assert any("fsdp=32 then fsdp_transpose=4" in line for line in two.answer.advice)
+    assert any("fsdp_transpose=4 first, of 1/32 of the array" in line for line in two.answer.advice)
 
 
-def test_a_gpu_has_no_flags_of_the_tpu_compiler() -> None:
+def test_a_transpose_of_the_gathered_weights_reads_and_writes_them_all() -> None:
+    """8.03e9 parameters in 2 bytes, gathered forward and backward, read and written once: 64 GB."""
+    two = answered(job_of("tpu7x:4x4x4", {"fsdp": 32, "fsdp_transpose": 4}))
+    gathered = sum(use.array_bytes for use in two.answer.collectives if use.kind == "all_gather")
+
+    assert 2 * gathered == pytest.approx(2 * 2 * 2 * 8.03e9, rel=0.07)
+    assert any("of HBM a step" in line for line in two.answer.advice)
+
+
+def test_a_second_layer_of_weights_is_held_for_pipelined_gathers() -> None:
+    """A 32nd of the parameters in 2 bytes, with a share of the table's and the head's: 0.47 GiB."""
+    assert on_ironwood().answer.layer_bytes["all_gather"] == pytest.approx(2 * 8.03e9 / 32, rel=0.02)
+    assert any("479 MiB a device" in line for line in on_ironwood().answer.advice)
+
+
+def test_a_gpu_is_told_its_own_flags_and_variables() -> None:
     found = answered(job_of("h100:64", {"fsdp": 64}))
+    flags = {each.flag.name: each for each in found.flags}
 
-    assert found.flags == ()
     assert {use.engine for use in found.answer.collectives} == {"gpu"}
+    assert not any(name.startswith(("xla_tpu", "xla_sc", "megascale")) for name in flags)
+    assert flags["xla_gpu_enable_latency_hiding_scheduler"].flag.value == "true"
+    assert flags["NCCL_NVLS_ENABLE"].flag.written == "NCCL_NVLS_ENABLE=1"
+    assert not any("windowed_einsum" in name or "p2p" in name for name in flags)
+
+
+def test_gpus_gather_and_scatter_a_layer_at_once() -> None:
+    """A layer of Llama 3.1 8B has 218e6 parameters, 436 MB in 16 bits: the next power of two is 512 MiB."""
+    values = {each.flag.name: each.flag.value for each in answered(job_of("h100:64", {"fsdp": 64})).flags}
+
+    assert values["xla_gpu_all_gather_combine_threshold_bytes"] == str(512 * 2**20)
+    assert values["xla_gpu_reduce_scatter_combine_threshold_bytes"] == str(512 * 2**20)
+
+
+def test_a_gpu_with_tensor_parallelism_cuts_its_matmuls() -> None:
+    names = {each.flag.name for each in answered(job_of("b200:64", {"fsdp": 8, "tp": 8})).flags}
+
+    assert "xla_gpu_threshold_for_windowed_einsum_mib" in names
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in names  # slower on Blackwell
+
+
+@pytest.mark.parametrize("on", ["v5p:4x4x4", "v6e:8x8"])
+def test_gathers_inside_fusions_are_left_to_the_compiler_because_it_warns_of_forcing_them(on: str) -> None:
+    flags = {each.flag.name: each for each in answered(job_of(on, {"fsdp": 64})).flags}
+    fused = flags["xla_tpu_enable_async_collective_fusion_fuse_all_gather"]
+
+    assert fused.is_default
+    assert "wrong results" in fused.trouble
+    assert "xla_enable_async_all_gather" not in flags
 
 
 def test_one_device_has_no_collectives() -> None:

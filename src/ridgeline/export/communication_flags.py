@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from math import ceil, log2
 from typing import TYPE_CHECKING, Any, Final
 
 from ridgeline.export.xla_flags import XlaFlag
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
 _FILE: Final = "communication_flags.toml"
+
+_LAYER: Final = "layer_bytes"
+"""The value that stands for what a layer moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,20 +55,40 @@ class _Rule:
 
 
 def communication_flags(
-    *, chip: str, carried: Mapping[str, AbstractSet[str]], traits: AbstractSet[str]
+    *,
+    chip: str,
+    carried: Mapping[str, AbstractSet[str]],
+    traits: AbstractSet[str],
+    layer_bytes: Mapping[str, float] | None = None,
 ) -> tuple[FlagAdvice, ...]:
     """The flags for a plan's collectives, in the file's order.
 
     Args:
         chip: Name of the chip.
         carried: Kinds of the plan's collectives, as HLO calls them, to what carries them.
-        traits: What else is so: `several_axes`, `slices`, `host`.
+        traits: What else is so: `several_axes`, `slices`, `host`, `tensor`.
+        layer_bytes: What a layer moves in each kind of collective, on a device; those of the file's flags that ask for
+            it are named only where it is known.
 
     >>> advice = communication_flags(chip="v6e", carried={"all_gather": {"continuation_fusion"}}, traits=frozenset())
-    >>> [each.flag.name for each in advice if not each.is_default]
-    ['xla_enable_async_all_gather', 'xla_tpu_enable_ici_ag_pipelining']
+    >>> [each.flag.name for each in advice if not each.is_default][:1]
+    ['xla_tpu_enable_ici_ag_pipelining']
     """
-    return tuple(rule.advice for rule in _rules() if _applies(rule, chip, carried, traits))
+    known = layer_bytes or {}
+    found = (rule for rule in _rules() if _applies(rule, chip, carried, traits))
+    return tuple(
+        _filled(rule, known.get(rule.collective, 0.0))
+        for rule in found
+        if rule.advice.flag.value != _LAYER or known.get(rule.collective)
+    )
+
+
+def _filled(rule: _Rule, layer_bytes: float) -> FlagAdvice:
+    """The advice with what a layer moves in place of the word for it, up to a power of two."""
+    flag = rule.advice.flag
+    if flag.value != _LAYER:
+        return rule.advice
+    return replace(rule.advice, flag=replace(flag, value=str(2 ** ceil(log2(layer_bytes)))))
 
 
 def _applies(rule: _Rule, chip: str, carried: Mapping[str, AbstractSet[str]], traits: AbstractSet[str]) -> bool:

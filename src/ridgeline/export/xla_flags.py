@@ -22,7 +22,7 @@ class XlaFlag:
     """One flag.
 
     Attributes:
-        name: Without dashes.
+        name: Without dashes; in capitals that of an environment variable.
         value: As written after the equals sign.
         reason: What it is for.
     """
@@ -33,8 +33,8 @@ class XlaFlag:
 
     @property
     def written(self) -> str:
-        """`--name=value`."""
-        return f"--{self.name}={self.value}"
+        """`--name=value`, or `NAME=value`."""
+        return f"{'' if self.name.isupper() else '--'}{self.name}={self.value}"
 
 
 def xla_flags(compiler: Compiler) -> tuple[XlaFlag, ...]:

@@ -17,10 +17,10 @@ from ridgeline.cost.work import shown_shares
 from ridgeline.job.job import BATCH_AXES, DCN_AXES
 from ridgeline.search.estimate import verdict
 from ridgeline.search.pinned import pinned_columns, pinned_to
-from ridgeline.units import format_seconds
+from ridgeline.units import format_bytes, format_decimal_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ridgeline.cost.columns import PlanColumns, TrainingSetting
     from ridgeline.cost.work import Part, Phase
@@ -57,6 +57,9 @@ _BEHIND: Final[Mapping[str, str]] = {
     "stage": "nothing: the next stage waits for it",
 }
 """By group of devices: what runs beside its collectives in the estimate."""
+
+_OF_WEIGHTS: Final = frozenset({"weights", "expert_weights", "data", "expert_data"})
+"""Groups whose collectives move weights, or their gradients."""
 
 _RING: Final = "attention over the keys at hand"
 """What runs beside the hand-over of keys and values around a ring."""
@@ -132,12 +135,14 @@ class CommunicationAnswer:
         collectives: What shows longest first.
         accumulation: By number of micro-steps; empty for a pipeline, which has its microbatches instead.
         step_s: The step.
+        layer_bytes: Weights or gradients of a layer in one collective, by kind; a table's and a head's share is in it.
         advice: On pipelined and two-stage gathers, in sentences.
     """
 
     collectives: tuple[CollectiveUse, ...]
     accumulation: tuple[AccumulationCost, ...]
     step_s: float
+    layer_bytes: Mapping[str, float]
     advice: tuple[str, ...]
 
     @property
@@ -156,12 +161,26 @@ def communication(job: Job, best: PlanEstimate, *, global_batch: int) -> Communi
     """
     setting, columns = pinned_columns(pinned_to(job, best.plan, global_batch=global_batch))
     collectives = tuple(sorted(_uses(job, best, setting, columns), key=lambda use: (-use.exposed_s, -use.busy_s)))
+    layer_bytes = _layer_bytes(job, best, collectives)
     return CommunicationAnswer(
         collectives=collectives,
         accumulation=tuple(_accumulations(setting, columns)),
         step_s=best.step.expected_s,
-        advice=tuple(_advice(best, collectives)),
+        layer_bytes=layer_bytes,
+        advice=tuple(_advice(setting, best, collectives, layer_bytes=layer_bytes.get("all_gather", 0.0))),
     )
+
+
+def _layer_bytes(job: Job, best: PlanEstimate, collectives: Sequence[CollectiveUse]) -> dict[str, float]:
+    """The largest of each kind; gradients are summed once a step, the rest moves in every micro-step."""
+    moved: defaultdict[str, float] = defaultdict(float)
+    layers = job.model.num_layers / (best.plan.mesh.get("pp", 1) * best.plan.mesh.get("dcn_pp", 1))
+    micro_steps = best.plan.gradient_accumulation * best.plan.microbatches
+    for use in collectives:
+        if use.group in _OF_WEIGHTS:
+            passes = layers * (1 if use.kind == "all_reduce" else micro_steps)
+            moved[use.kind] = max(moved[use.kind], use.array_bytes / passes)
+    return dict(moved)
 
 
 def _uses(job: Job, best: PlanEstimate, setting: TrainingSetting, columns: PlanColumns) -> Iterator[CollectiveUse]:
@@ -286,7 +305,9 @@ def _accumulations(setting: TrainingSetting, columns: PlanColumns) -> Iterator[A
         )
 
 
-def _advice(best: PlanEstimate, collectives: tuple[CollectiveUse, ...]) -> Iterator[str]:
+def _advice(
+    setting: TrainingSetting, best: PlanEstimate, collectives: tuple[CollectiveUse, ...], *, layer_bytes: float
+) -> Iterator[str]:
     """Pipelined and two-stage gathers, as far as this plan has any."""
     waits = [use for use in collectives if not use.is_asynchronous and use.exposed_s < use.busy_s * (1 - _RESIDUE)]
     if waits:
@@ -300,17 +321,34 @@ def _advice(best: PlanEstimate, collectives: tuple[CollectiveUse, ...]) -> Itera
     if not gathers:
         yield "No weight is gathered: there is nothing to pipeline."
         return
+    yield from _pipelined(gathers, layer_bytes=layer_bytes)
+    yield _two_stage(setting, best, gathers)
+
+
+def _pipelined(gathers: Sequence[CollectiveUse], *, layer_bytes: float) -> Iterator[str]:
+    """What it hides to gather a layer ahead, and what that holds."""
     busy_s, exposed_s = (sum(use.busy_s for use in gathers), sum(use.exposed_s for use in gathers))
-    hidden = f"{1 - exposed_s / busy_s:.0%}" if busy_s else "all"
+    hidden = f"{format_seconds(busy_s - exposed_s)} ({1 - exposed_s / busy_s:.0%})" if busy_s else "all"
     yield (
-        f"Pipelined gathers fetch the next layer's weights while this one computes: the estimate counts on it, "
-        f"and hides {hidden} of their time."
+        f"Pipelined gathers fetch the next layer's weights while this one computes: the estimate counts on it, and "
+        f"hides {hidden} of {format_seconds(busy_s)}. A second layer's weights are held for it, "
+        f"{format_bytes(layer_bytes)} a device."
     )
-    split = [axis for axis in ("fsdp", "fsdp_transpose") if axis in best.plan.mesh]
+
+
+def _two_stage(setting: TrainingSetting, best: PlanEstimate, gathers: Sequence[CollectiveUse]) -> str:
+    """Whether weights can be gathered over one FSDP axis and then the other, and what that saves."""
+    split = [axis for axis in ("fsdp_transpose", "fsdp") if best.plan.mesh.get(axis, 1) > 1]
+    if len(split) == len(("fsdp_transpose", "fsdp")):
+        first, second = (best.plan.mesh[axis] for axis in split)
+        gathered_bytes = sum(use.array_bytes for use in gathers)
+        copied_s = 2 * gathered_bytes / setting.hbm_bytes_per_s
+        return (
+            f"Two-stage gathers apply: fsdp_transpose={first} first, of 1/{second} of the array, then fsdp={second}. "
+            f"One gather along both leaves the array interleaved, and a transpose of it reads and writes "
+            f"{format_decimal_bytes(2 * gathered_bytes)} of HBM a step, at least {format_seconds(copied_s)}; the "
+            f"estimate has none."
+        )
     torus = {piece[0] for use in gathers for words in use.physical for piece in words.split() if piece[0] in TORUS_AXES}
-    if len(split) == len(("fsdp", "fsdp_transpose")):
-        ways = " then ".join(f"{axis}={best.plan.mesh[axis]}" for axis in split)
-        yield f"Two-stage gathers apply: {ways}; the first stage moves only 1/{best.plan.mesh[split[0]]} of the array."
-    else:
-        over = f", which lies along {len(torus)} axes of the torus at once" if len(torus) > 1 else ""
-        yield f"Two-stage gathers do not apply: weights are split over one FSDP axis{over}."
+    over = f", which lies along {len(torus)} axes of the torus at once" if len(torus) > 1 else ""
+    return f"Two-stage gathers do not apply: weights are split over one FSDP axis{over}."

@@ -22,7 +22,7 @@ class FlaggedCommunication:
 
     Attributes:
         answer: The collectives.
-        flags: With reasons; empty on GPUs.
+        flags: With reasons.
     """
 
     answer: CommunicationAnswer
@@ -42,7 +42,10 @@ def flagged_communication(job: Job, best: PlanEstimate, *, global_batch: int) ->
     for use in answer.collectives:
         carried[use.kind].add(use.engine)
     flags = communication_flags(
-        chip=job.hardware.chip.name, carried=carried, traits=frozenset(_traits(job, best, answer))
+        chip=job.hardware.chip.name,
+        carried=carried,
+        traits=frozenset(_traits(job, best, answer)),
+        layer_bytes=answer.layer_bytes,
     )
     return FlaggedCommunication(answer=answer, flags=flags)
 
@@ -54,3 +57,5 @@ def _traits(job: Job, best: PlanEstimate, answer: CommunicationAnswer) -> Iterat
         yield "slices"
     if best.memory.host_bytes > 0:
         yield "host"
+    if any(use.group == "tensor" for use in answer.collectives):
+        yield "tensor"
