@@ -171,9 +171,9 @@ def _axis(name: str) -> str | None:
 
 def _degree(name: str, value: object) -> int:
     """A degree; what is said to span all chips takes the rest."""
-    if value is None:
-        return 1
     words = str(value).strip().lower()
+    if value is None or words == "0":  # an axis that is off
+        return 1
     if words == str(FREE) or words.startswith("all"):
         return FREE
     found = number({name: value}, name)

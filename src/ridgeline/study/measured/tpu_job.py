@@ -10,7 +10,8 @@ from ridgeline.job.job import Job
 from ridgeline.job.reading import job_of_tables
 from ridgeline.model.zoo import load_model
 from ridgeline.study.measured.assumed import Filled, filled
-from ridgeline.study.measured.records import number, table, text, unusable, whole
+from ridgeline.study.measured.maxtext_arguments import with_arguments
+from ridgeline.study.measured.records import number, text, unusable, whole
 from ridgeline.study.measured.tpu_hardware import record_mesh, record_slice
 from ridgeline.study.measured.tpu_plan import plan_tables, remat_table
 
@@ -29,11 +30,12 @@ def record_job(name: str, record: Record) -> Filled:
     Raises:
         InputError: Something that a job needs is missing, unknown or contradictory.
     """
+    record = with_arguments(record)
     hardware, said_of_slice = record_slice(record)
     mesh, said_of_mesh = record_mesh(record, hardware)
     plan, said_of_plan = plan_tables(record)
     remat, said_of_remat = remat_table(record)
-    seq_len = whole(record, "seq_len") or whole(table(record, "framework_args"), "max_target_length")
+    seq_len = whole(record, "seq_len")
     if seq_len is None:
         raise unusable("no sequence length", record.get("seq_len"), key="seq_len")
     batch = _global_batch(record, hardware, seq_len, micro_steps=cast("int", plan["gradient_accumulation"]))

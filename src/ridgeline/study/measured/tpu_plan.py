@@ -59,18 +59,17 @@ def plan_tables(record: Record) -> tuple[Tables, tuple[str, ...]]:
     Raises:
         InputError: A precision is unknown, or a number is malformed.
     """
-    moe, arguments = table(record, "moe_kernel"), table(record, "framework_args")
     recipe, compute = _precision(record)
     dtypes, said = _dtypes(record)
     plan: Tables = {
-        "gradient_accumulation": whole(record, "grad_accum") or whole(arguments, "gradient_accumulation_steps") or 1,
+        "gradient_accumulation": whole(record, "grad_accum") or 1,
         "dtypes": {**dtypes, **({"compute": compute} if compute else {})},
         "optimizer": _optimizer(record),
-        "vocab_tiling": whole(record, "num_vocab_tiling") or whole(arguments, "num_vocab_tiling") or 1,
+        "vocab_tiling": whole(record, "num_vocab_tiling") or 1,
         "attention": _attention(table(record, "attention") or {"attention": text(record, "attention")}),
-        "moe": _experts(moe, table(record, "sharding")),
+        "moe": _experts(table(record, "moe_kernel"), table(record, "sharding")),
         "context": _context(table(record, "sharding")),
-        "pipeline": _pipeline(arguments),
+        "pipeline": _pipeline(table(record, "framework_args")),
         "compiler": _compiler(record),
     }
     return plan | ({"quantization": recipe} if recipe else {}), said
@@ -145,19 +144,15 @@ def _precision(record: Record) -> tuple[Tables | None, str | None]:
 def _dtypes(record: Record) -> tuple[dict[str, str], tuple[str, ...]]:
     """Dtypes by role; MaxText's defaults, which most frameworks share, where the record has none."""
     dtypes = table(record, "dtypes")
-    arguments = table(record, "framework_args")
     said = {_DTYPE_KEYS[key]: text(dtypes, key) for key in dtypes if key in _DTYPE_KEYS}
-    other = {"weights": text(arguments, "weight_dtype"), "gradients": text(arguments, "grad_dtype")}
-    found = {role: _DTYPES.get(name, name) for role, name in {**other, **said}.items() if name}
-    return found, () if dtypes or any(other.values()) else ("dtypes: f32 weights, gradients and moments",)
+    found = {role: _DTYPES.get(name, name) for role, name in said.items() if name}
+    return found, () if dtypes else ("dtypes: f32 weights, gradients and moments",)
 
 
 def _optimizer(record: Record) -> Tables:
     dtypes, optimizer = table(record, "dtypes"), table(record, "optimizer")
-    mu = text(dtypes, "adam_mu") or text(table(record, "framework_args"), "mu_dtype")
-    nu = text(dtypes, "adam_nu")
     on_host = optimizer.get("memory_host_offload") is True
-    moments = {"mu_dtype": mu, "nu_dtype": nu}
+    moments = {"mu_dtype": text(dtypes, "adam_mu"), "nu_dtype": text(dtypes, "adam_nu")}
     return {
         **{key: _DTYPES.get(name, name) for key, name in moments.items() if name},
         **({"state": "host"} if on_host else {}),
@@ -172,12 +167,12 @@ def _attention(attention: Record) -> Tables:
         kernel = "splash"
     elif "dot_product" in name:
         kernel = "dot_product"
-    sizes = {"block_q": whole(attention, "sa_block_q"), "block_kv": whole(attention, "sa_block_kv")}
+    sizes = {"block_q": attention.get("sa_block_q"), "block_kv": attention.get("sa_block_kv")}
     limit = attention.get("use_max_logit_estimate")
     bound = float(limit) if isinstance(limit, int | float) and not isinstance(limit, bool) and limit > 0 else None
     return {
         **({"kernel": kernel} if kernel else {}),
-        **{key: size for key, size in sizes.items() if size},
+        **{key: size for key, size in sizes.items() if isinstance(size, int) and size > 0},
         **({"max_logit": bound} if bound else {}),
     }
 
