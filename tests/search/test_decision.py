@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 import ridgeline
+from ridgeline.cost.causes import BUBBLE, time_by_cause
+from ridgeline.job.job import ExpertKernel
+from ridgeline.job.mesh import FREE
 from ridgeline.report.blocks import Report
 from ridgeline.report.decision import decision_facts, decision_json
 from ridgeline.report.terminal import screen
@@ -50,25 +54,46 @@ def test_a_dense_model_on_long_sequences_takes_fsdp_with_context_parallelism() -
 
 
 def test_a_mixture_of_experts_on_short_sequences_takes_fsdp_and_prices_expert_parallelism() -> None:
-    """Guidance names FSDP with EP; published DeepSeek recipes run FSDP alone. The exchange of tokens decides."""
+    """Guidance names FSDP with EP; published DeepSeek recipes run FSDP alone. They tie, and the simpler is taken.
+
+    Sent by all-to-all, as those recipes would have to, tokens cost more than the weights they spare.
+    """
     answer = planned("qwen3-235b-a22b", "v5p:4x8x8", global_batch=1024, seq_len=4096)
     decision = answer.decision
     with_experts = why_not(answer.job, answer.best, "ep=8", global_batch=1024)
+    sending = replace(answer.job.plan, experts=ExpertKernel(exchange="all_to_all"))
+    by_all_to_all = why_not(replace(answer.job, plan=sending), answer.best, "ep=8", global_batch=1024)
 
     assert decision.workload == "MoE, short sequences"
     assert decision.primary == "FSDP"
     assert decision.bottlenecks[0][0] == "expert matmuls"
     assert "recomputation" in dict(decision.bottlenecks)
     assert with_experts.estimate is not None
-    assert "mostly for expert all-to-all" in with_experts.reason
+    assert with_experts.estimate.step.expected_s == pytest.approx(answer.best.step.expected_s, rel=0.1)
+    assert "mostly for expert token exchange" in by_all_to_all.reason
 
 
-def test_a_mixture_of_experts_beyond_a_slice_splits_its_layers_otherwise_too() -> None:
-    decision = planned("kimi-k2", "2*tpu7x:4x4x4", global_batch=1024, seq_len=4096).decision
+def test_a_mixture_of_experts_beyond_a_slice_takes_fsdp_and_experts_and_prices_the_pipeline() -> None:
+    """On two slices stages would wait for each other longer than the weights' way across takes."""
+    answer = planned("kimi-k2", "2*tpu7x:4x4x4", global_batch=1024, seq_len=4096)
+    decision = answer.decision
+    with_stages = why_not(answer.job, answer.best, "dcn_pp=2", global_batch=1024)
 
     assert decision.workload == "MoE, short sequences, beyond the memory of a slice"
-    assert decision.primary == "FSDP"
-    assert decision.secondary
+    assert (decision.primary, decision.secondary) == ("FSDP", ("expert parallelism",))
+    assert "mostly for pipeline bubble" in with_stages.reason
+
+
+def test_a_mixture_of_experts_far_beyond_a_slice_takes_fsdp_experts_and_stages() -> None:
+    """Across eight slices the weights' way is the longer one. Held up by the exchange of tokens and the bubble too."""
+    free = dict.fromkeys(("fsdp", "tp", "ep", "dcn_fsdp", "dcn_dp", "dcn_pp"), FREE)
+    answer = ridgeline.train("kimi-k2", on="8*tpu7x:4x4x4", global_batch=2048, seq_len=4096, mesh=free)
+    decision = answer.decision
+
+    assert decision.workload == "MoE, short sequences, beyond the memory of a slice"
+    assert {decision.primary, *decision.secondary} == {"FSDP", "expert parallelism", "pipeline parallelism"}
+    assert "expert token exchange" in dict(decision.bottlenecks)
+    assert time_by_cause(answer.best.step.parts)[BUBBLE] > 0.04 * answer.best.step.expected_s
 
 
 def test_replicas_of_the_state_are_counted_once() -> None:

@@ -28,7 +28,7 @@ HOST = "host transfers"
 COMMUNICATION: Mapping[str, str] = {
     "tensor": "tensor-parallel collectives",
     "context": "context-parallel gathers",
-    "expert": "expert all-to-all",
+    "expert": "expert token exchange",
     "weights": "weight gathers",
     "expert_weights": "expert weight gathers",
     "data": "gradient all-reduce",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ridgeline.cost.collectives import Link
     from ridgeline.cost.efficiency import Efficiency
     from ridgeline.hardware.slice import Slice
-    from ridgeline.job.job import ContextParallelism, Dtypes, Optimizer, Quantization
+    from ridgeline.job.job import ContextParallelism, Dtypes, Optimizer, Quantization, TokenExchange
     from ridgeline.model.operations import Activation, ModelTree, Tensor
 
 TENSOR_AXES = ("tp", "tp_sequence")
@@ -59,6 +59,7 @@ class TrainingSetting:
         optimizer: Its state.
         vocab_tiling: Chunks of the logits.
         moe_imbalance: Busiest expert's tokens over the mean.
+        expert_exchange: How tokens reach their experts; None for the quicker.
         context: How context parallelism splits attention.
         link_bytes_per_s: The rate that loads of fast links refer to.
     """
@@ -73,6 +74,7 @@ class TrainingSetting:
     optimizer: Optimizer
     vocab_tiling: int
     moe_imbalance: float
+    expert_exchange: TokenExchange | None
     context: ContextParallelism
     link_bytes_per_s: float
 

@@ -34,6 +34,7 @@ from ridgeline.cost.laws_memory import (
     weight_bytes,
 )
 from ridgeline.cost.layer import gathered_bytes, gathered_tensor_bytes
+from ridgeline.cost.operation import gathered_tokens
 from ridgeline.cost.pipeline import microbatches_in_flight, worked_share
 from ridgeline.cost.training import embed_dim, held_weights, local_elements, state_elements
 from ridgeline.cost.work import Number, larger, smaller
@@ -41,7 +42,7 @@ from ridgeline.cost.working_set import block_elements, layers_of_block
 from ridgeline.job.job import BYTES_OF
 from ridgeline.job.remat import LAYER_INPUT
 from ridgeline.model.accounting import named_outputs
-from ridgeline.model.operations import Elementwise, Matmul
+from ridgeline.model.operations import Dispatch, Elementwise, Matmul
 from ridgeline.model.recompute import recomputable
 
 if TYPE_CHECKING:
@@ -200,7 +201,18 @@ def _layer_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: N
         matrices = [gathered_bytes([op], columns=columns, element_bytes=setting.compute_bytes) for op in operations]
         gathered = larger(gathered, layers_of_block(setting.tree) * sum(matrices) + reduce(larger, matrices))
     made = block_elements(setting, columns) * rows * setting.activation_bytes
-    return made + gathered * _is_gathered(columns) * (1.0 - columns.gather_once)
+    tokens = _gathered_tokens_bytes(setting, columns, rows)
+    return made + tokens + gathered * _is_gathered(columns) * (1.0 - columns.gather_once)
+
+
+def _gathered_tokens_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Number:
+    """Tokens of other devices, where experts are reached by gathering all tokens."""
+    operations = (each for layer in setting.tree.layers for block in layer.blocks for each in block.operations)
+    dispatch = next((each for each in operations if isinstance(each, Dispatch)), None)
+    if dispatch is None or setting.expert_exchange == "all_to_all":
+        return 0.0
+    split = 1.0 - 1.0 / columns.degrees["ep"]
+    return gathered_tokens(dispatch, rows=rows, setting=setting, columns=columns) * split
 
 
 def _head_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> tuple[Number, Number, Number]:

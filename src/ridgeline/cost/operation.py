@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ridgeline.cost.collectives import Transfer, exchange, gather, permute
 from ridgeline.cost.columns import PlanColumns, TrainingSetting, gathered_shards
 from ridgeline.cost.context import PARTIAL_BYTES, causal_imbalance, ring_handed_bytes, ring_merge_bytes
@@ -24,8 +26,8 @@ from ridgeline.cost.roofline import (
     visited_keys,
 )
 from ridgeline.cost.single_operation import expert_matmul_bytes
-from ridgeline.cost.token_exchange import sent_once_ratio
-from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, overlapped
+from ridgeline.cost.token_exchange import gathered_tokens_bytes, sent_once_ratio
+from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, overlapped, scaled
 from ridgeline.job.precision import takes_experts
 from ridgeline.model.accounting import keys_read
 from ridgeline.model.operations import Attention, Dispatch, Elementwise, ExpertMatmul, Lookup, Matmul, Recurrence
@@ -33,7 +35,6 @@ from ridgeline.model.operations import Attention, Dispatch, Elementwise, ExpertM
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ridgeline.cost.collectives import Link
     from ridgeline.job.job import Quantization
     from ridgeline.model.operations import Operation
 
@@ -362,28 +363,52 @@ def _pass(path: str, elements: Number, *, setting: TrainingSetting, output: str)
 def _dispatch(op: Dispatch, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
     """Sorting tokens by expert moves each copy once; under expert parallelism they travel too, and back."""
     copies_bytes = rows * op.top_k * op.width * setting.activation_bytes / columns.tensor
-    travel = _travel(columns.links["expert"], copies_bytes, op, setting)
     vector = setting.efficiency.vector
     return OperationCost(
         forward=(
             traffic_part(f"{op.path}/sort", "forward", 2 * copies_bytes, setting=setting, efficiency=vector),
-            transfer_part(f"{op.path}/all_to_all", "forward", "expert", travel, setting=setting),
+            *_token_exchange(op, "forward", rows=rows, setting=setting, columns=columns),
         ),
         backward=(
             traffic_part(f"{op.path}/sort_gradient", "backward", 2 * copies_bytes, setting=setting, efficiency=vector),
-            transfer_part(f"{op.path}/all_to_all_gradient", "backward", "expert", travel, setting=setting),
+            *_token_exchange(op, "backward", rows=rows, setting=setting, columns=columns),
         ),
         output="",
     )
 
 
-def _travel(link: Link, copies_bytes: Number, op: Dispatch, setting: TrainingSetting) -> Transfer:
-    """The exchange of tokens; on GPUs a token crosses the network once to each domain, whatever its copies there."""
-    travel = exchange(link, copies_bytes)
-    if setting.hardware.chip.switch is None:
-        return travel
-    ratio = sent_once_ratio(network_load=link.network_exchange_load, k=op.top_k)
-    return replace(travel, network_bytes=travel.network_bytes * ratio)
+def _token_exchange(
+    op: Dispatch, phase: Phase, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> Iterator[Part]:
+    """Copies of tokens by all-to-all, or all tokens gathered and partial results summed; the quicker if free to choose.
+
+    On GPUs a token crosses the network once to each domain, whatever its copies there.
+    """
+    link = columns.links["expert"]
+    tokens_bytes = rows * op.width * setting.activation_bytes / columns.tensor
+    travel = exchange(link, tokens_bytes * op.top_k)
+    if setting.hardware.chip.switch is not None:
+        ratio = sent_once_ratio(network_load=link.network_exchange_load, k=op.top_k)
+        travel = replace(travel, network_bytes=travel.network_bytes * ratio)
+    word = "all_to_all" if phase == "forward" else "all_to_all_gradient"
+    sent = transfer_part(f"{op.path}/{word}", phase, "expert", travel, setting=setting)
+    if setting.expert_exchange == "all_to_all":
+        yield sent
+        return
+    word = "all_gather" if (op.path == "dispatch") == (phase == "forward") else "reduce_scatter"
+    every = gather(link, gathered_tokens_bytes(tokens_bytes=tokens_bytes, N=columns.degrees["ep"]))
+    gathered = transfer_part(f"{op.path}/{word}", phase, "expert", every, setting=setting)
+    share = (
+        1.0 if setting.expert_exchange == "all_gather" else np.where(gathered.expected_s < sent.expected_s, 1.0, 0.0)
+    )
+    yield scaled(sent, 1.0 - share)
+    yield scaled(gathered, share)
+
+
+def gathered_tokens(op: Dispatch, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Bytes of the tokens of all devices that share out the experts, where they are gathered."""
+    leaves = _token_exchange(op, "forward", rows=rows, setting=setting, columns=columns)
+    return sum((part.array_bytes * part.times for part in leaves if not part.name.endswith("all_to_all")), 0.0)
 
 
 def _recurrence(op: Recurrence, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:

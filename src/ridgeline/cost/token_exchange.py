@@ -29,3 +29,19 @@ def sent_once_ratio(*, network_load: Number, k: int) -> Number:
     0.125
     """
     return (1.0 - network_load**k) / (k * (1.0 - network_load))
+
+
+def gathered_tokens_bytes(*, tokens_bytes: Number, N: Number) -> Number:
+    """Tokens of all devices that share out the experts: what each gathers instead of sending copies to their experts.
+
+    Each then computes its own experts for all of them, and their partial results are summed and scattered. It beats
+    sending k copies of every token where N is not much larger than k, for an all-gather uses links better.
+
+    Formula: N · V
+
+    Source: derived; MaxText's ring of experts.
+
+    >>> gathered_tokens_bytes(tokens_bytes=16.0, N=8.0)
+    128.0
+    """
+    return N * tokens_bytes

@@ -5,11 +5,13 @@ from __future__ import annotations
 from math import nextafter
 from typing import TYPE_CHECKING, Final
 
+from ridgeline.cost.pipeline import stacked_layers
 from ridgeline.errors import InputError
 from ridgeline.export.maxtext_version import maxtext_version
 from ridgeline.job.job import DCN_AXES, ICI_AXES
 from ridgeline.job.remat import CUSTOM_NAMES
 from ridgeline.model.spec import CompressedAttentionSpec, MlaSpec
+from ridgeline.model.tree import model_tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -136,18 +138,23 @@ def _pipeline(job: Job) -> dict[str, Value]:
     if stages == 1:
         return {}
     pipeline, layers = job.plan.pipeline, job.model.num_layers
+    times, once = stacked_layers(model_tree(job.model))
     repeats = pipeline.repeats or 1
-    if layers % (stages * repeats):
+    of_stage = times // (stages * repeats) * once
+    if not of_stage:
         raise refused(
-            f"{layers} layers in {stages} stages and {repeats} repeats",
+            f"{times} equal layers in {stages} stages and {repeats} repeats",
             "plan.mesh: pp",
             stages,
-            fix=f"choose stages and repeats whose product divides {layers}",
+            fix=f"choose stages and repeats whose product is at most {times}",
         )
+    pipelined = of_stage * stages * repeats
     return {
-        "num_layers_per_pipeline_stage": layers // (stages * repeats),
+        "num_layers_per_pipeline_stage": of_stage,
         "num_pipeline_repeats": repeats,
         "num_pipeline_microbatches": pipeline.microbatches or stages,
+        **({"pipeline_parallel_layers": pipelined} if pipelined < layers else {}),
+        **({"pipeline_fsdp_ag_once": True} if pipeline.gather_once else {}),
     }
 
 
@@ -267,6 +274,8 @@ def _experts(experts: ExpertKernel) -> dict[str, Value]:
         settings |= {"sparse_matmul": kernel != "dense", "megablox": kernel == "gmm"}
     if by_capacity:
         settings["capacity_factor"] = 1.0 if experts.capacity_factor is None else experts.capacity_factor
+    if experts.exchange is not None:
+        settings["use_ring_of_experts"] = experts.exchange == "all_gather"
     if experts.shard_experts_on_fsdp is not None:
         settings["shard_exp_on_fsdp"] = experts.shard_experts_on_fsdp
     return settings

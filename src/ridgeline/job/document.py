@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeGuard,
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from ridgeline.errors import InputError, nearest
-from ridgeline.job.job import AttentionProgram, ContextStrategy, ExpertDispatch, ExpertProgram
+from ridgeline.job.job import AttentionProgram, ContextStrategy, ExpertDispatch, ExpertProgram, TokenExchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -116,6 +116,7 @@ class MoeTable(_Table):
     capacity_factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     imbalance: Annotated[float, Field(ge=1, le=1e4, allow_inf_nan=False)] = 1.0
     kernel: ExpertProgram | None = None
+    exchange: TokenExchange | None = None
     shard_experts_on_fsdp: bool | None = None
 
 

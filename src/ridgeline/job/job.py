@@ -19,6 +19,7 @@ Placement: TypeAlias = Literal["device", "offload", "remat"]
 AttentionProgram: TypeAlias = Literal["splash", "flash", "dot_product", "cudnn_flash_te", "autoselected"]
 ExpertProgram: TypeAlias = Literal["gmm", "ragged_dot", "dense"]
 ExpertDispatch: TypeAlias = Literal["dropless", "capacity"]
+TokenExchange: TypeAlias = Literal["all_to_all", "all_gather"]
 ContextStrategy: TypeAlias = Literal["all_gather", "ring", "ulysses", "usp"]
 
 ICI_AXES = ("dp", "fsdp", "fsdp_transpose", "tp", "tp_sequence", "cp", "ep", "pp")
@@ -163,12 +164,14 @@ class ExpertKernel:
         dispatch: `dropless` or `capacity`.
         capacity_factor: Rows an expert has room for over its mean, for `capacity`.
         kernel: `gmm`, `ragged_dot` or `dense`.
+        exchange: How tokens reach the experts of other devices: as copies, or all tokens to all devices.
         shard_experts_on_fsdp: The fsdp axis splits the expert dimension instead of the embedding.
     """
 
     dispatch: ExpertDispatch | None = None
     capacity_factor: float | None = None
     kernel: ExpertProgram | None = None
+    exchange: TokenExchange | None = None
     shard_experts_on_fsdp: bool | None = None
 
 

@@ -268,6 +268,8 @@ def _unknown_plan_parts(plan: PlanRequest) -> Iterator[tuple[str, object]]:
     kernels = ("dense",) if dispatch == "capacity" else ("gmm", "ragged_dot")
     for name, value in (
         (f"{dispatch} dispatch with the kernel {plan.experts.kernel}", plan.experts.kernel not in {None, *kernels}),
+        ("tokens gathered for their experts", plan.experts.exchange == "all_gather"),
+        ("weights gathered once a step", plan.pipeline.gather_once),
         ("context parallelism by another strategy than all_gather", asked if asked != "all_gather" else ""),
         ("reordering of tokens for context parallelism", plan.mesh.get("cp", 1) > 1 and plan.context.load_balance),
     ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.job.notes import notes
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ridgeline.cost.work import Part
     from ridgeline.errors import InfeasibleError
+    from ridgeline.job.job import TokenExchange
     from ridgeline.search.answer import (
         Bound,
         MemoryEstimate,
@@ -152,6 +153,12 @@ def _spent(part: Part) -> Iterator[tuple[str, float]]:
             yield _PHASES.get(part.phase, part.name), float(part.expected_s)
 
 
+_EXCHANGED: Final[Mapping[TokenExchange, str]] = {
+    "all_to_all": "copies of tokens are sent to them by all-to-all",
+    "all_gather": "all tokens are gathered to them, and partial results summed (MaxText's ring of experts)",
+}
+
+
 def _best_rows(answer: TrainAnswer) -> Iterator[tuple[str, Cell]]:
     best, job = answer.best, answer.job
     plan, step, memory = best.plan, best.step, best.memory
@@ -161,6 +168,8 @@ def _best_rows(answer: TrainAnswer) -> Iterator[tuple[str, Cell]]:
         yield "placed on", Cell(text=", ".join(f"{axis} on {physical}" for axis, physical in plan.placement.items()))
     if feeding := _feeding(plan):
         yield "batch in", Cell(text=feeding)
+    if plan.expert_exchange is not None:
+        yield "experts", Cell(text=_EXCHANGED[plan.expert_exchange])
     yield "remat", Cell(text=remat_in_words(plan))
     yield "precision", Cell(text=_precision(plan))
     interval = f"({format_seconds(step.low_s)} to {format_seconds(step.high_s)})"

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from ridgeline.cost.explain import Derivation
     from ridgeline.cost.work import Part
-    from ridgeline.job.job import Dtypes, Job, Optimizer, Placement, Quantization, Remat
+    from ridgeline.job.job import Dtypes, Job, Optimizer, Placement, Quantization, Remat, TokenExchange
     from ridgeline.search.decision import Decision
 
 Verdict: TypeAlias = Literal["fits", "tight", "does_not_fit"]
@@ -31,6 +31,7 @@ class Plan:
         microbatches: Per pipeline pass; 1 without a pipeline.
         repeats: Circular pipeline repeats; 1 without.
         gather_once: A pipeline's weights are gathered once a step, not for every microbatch.
+        expert_exchange: How tokens reach the experts of other devices; None without expert parallelism.
         remat: What the forward pass keeps.
         dtypes: Storage and compute precisions.
         quantization: Low-precision recipe, or None.
@@ -44,6 +45,7 @@ class Plan:
     microbatches: int
     repeats: int
     gather_once: bool
+    expert_exchange: TokenExchange | None
     remat: Remat
     dtypes: Dtypes
     quantization: Quantization | None

@@ -16,7 +16,7 @@ from ridgeline.units import format_fraction, format_seconds
 if TYPE_CHECKING:
     from ridgeline.cost.columns import PlanColumns, TrainingSetting
     from ridgeline.cost.work import Part
-    from ridgeline.job.job import Job
+    from ridgeline.job.job import Job, TokenExchange
     from ridgeline.search.plans import PlanTable
 
 TIGHT = 0.06
@@ -60,7 +60,7 @@ def estimate_row(job: Job, setting: TrainingSetting, table: PlanTable, index: in
         chip_s=chip_s(num_chips=chips, run_s=step.expected_s), C_flops_per_s=mfu_peak_flops_per_s(setting)
     )
     return PlanEstimate(
-        plan=_plan(job, table, index),
+        plan=_plan(job, table, index, expert_exchange=_token_exchange(step.parts)),
         step=step,
         memory=memory_estimate(setting, columns),
         bound=bound,
@@ -112,7 +112,19 @@ def memory_estimate(setting: TrainingSetting, columns: PlanColumns) -> MemoryEst
     )
 
 
-def _plan(job: Job, table: PlanTable, index: int) -> Plan:
+def _token_exchange(step: Part) -> TokenExchange | None:
+    """How tokens reach the experts of other devices under one plan."""
+    used = {
+        path.rpartition("/")[2]
+        for path, part in step.walk()
+        if "link.expert" in part.work.amounts and float(part.times) * float(part.work.amounts["link.expert"]) > 0
+    }
+    if not used:
+        return None
+    return "all_gather" if "all_gather" in used else "all_to_all"
+
+
+def _plan(job: Job, table: PlanTable, index: int, *, expert_exchange: TokenExchange | None) -> Plan:
     mesh, plan = table.mesh_of(index), job.plan
     return Plan(
         mesh={axis: mesh.degrees[axis] for axis in mesh.parallel_axes},
@@ -121,6 +133,7 @@ def _plan(job: Job, table: PlanTable, index: int) -> Plan:
         microbatches=int(table.microbatches[index]),
         repeats=int(table.repeats[index]),
         gather_once=bool(table.gather_once[index]),
+        expert_exchange=expert_exchange,
         remat=table.remat_of(index),
         dtypes=plan.dtypes,
         quantization=plan.quantization,

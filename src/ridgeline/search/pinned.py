@@ -34,6 +34,7 @@ def pinned_to(job: Job, plan: Plan, *, global_batch: int) -> Job:
             mesh={axis: plan.mesh.get(axis, 1) for axis in MESH_AXES},
             gradient_accumulation=plan.gradient_accumulation,
             pipeline=Pipeline(microbatches=plan.microbatches, repeats=plan.repeats, gather_once=plan.gather_once),
+            experts=replace(job.plan.experts, exchange=plan.expert_exchange or job.plan.experts.exchange),
             remat=plan.remat,
         ),
     )

@@ -50,6 +50,7 @@ def chosen_job(job: Job) -> tuple[Job, PlanEstimate]:
             mesh=plan.mesh,
             gradient_accumulation=plan.gradient_accumulation,
             pipeline=_feeding(plan) if is_pipeline else Pipeline(),
+            experts=replace(job.plan.experts, exchange=plan.expert_exchange or job.plan.experts.exchange),
             remat=plan.remat,
         ),
     )

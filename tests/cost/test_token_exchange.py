@@ -1,0 +1,68 @@
+"""How tokens reach the experts of other devices: as copies, or all tokens to all devices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ridgeline.cost.training import training_step
+from ridgeline.model.spec import LayerSpec, MoeSpec
+from tests.cost.settings import ATTENTION, SPARSE, one_plan, setting_on
+
+if TYPE_CHECKING:
+    from ridgeline.cost.columns import TrainingSetting
+    from ridgeline.job.job import TokenExchange
+
+
+def exchanged(setting: TrainingSetting, ways: int) -> dict[str, float]:
+    """Bytes of the arrays that experts exchange in a step, by kind of collective."""
+    rest = setting.hardware.num_devices // ways
+    step = training_step(setting, one_plan(setting, {"ep": ways, "fsdp": rest}))
+    found: dict[str, float] = {}
+    for path, part in step.walk():
+        if "link.expert" in part.work.amounts:
+            kind = path.rpartition("/")[2].removesuffix("_gradient")
+            found[kind] = found.get(kind, 0.0) + float(part.array_bytes) * float(part.times)
+    return {kind: size_bytes for kind, size_bytes in found.items() if size_bytes}
+
+
+@pytest.mark.parametrize(
+    ("exchange", "kinds"), [("all_to_all", {"all_to_all"}), ("all_gather", {"all_gather", "reduce_scatter"})]
+)
+def test_either_way_can_be_pinned(exchange: TokenExchange, kinds: set[str]) -> None:
+    setting = replace(setting_on("v5p:2x2x2", model=SPARSE), expert_exchange=exchange)
+
+    assert set(exchanged(setting, 8)) == kinds
+
+
+def test_gathered_tokens_are_those_of_all_devices_and_sent_ones_have_copies() -> None:
+    """Of 8 layers there and back, forward, again and backward: 2 copies of a device's tokens, or those of 8 devices."""
+    setting = setting_on("v5p:2x2x2", model=SPARSE, global_batch=8)
+    tokens, width, element_bytes = 2048, 2048, 2
+    moves = 8 * 2 * 3
+
+    sent = exchanged(replace(setting, expert_exchange="all_to_all"), 8)
+    gathered = exchanged(replace(setting, expert_exchange="all_gather"), 8)
+
+    assert sum(sent.values()) == moves * 2 * tokens * width * element_bytes
+    assert sum(gathered.values()) == moves * 8 * tokens * width * element_bytes
+
+
+def test_the_quicker_way_is_taken_where_neither_is_pinned() -> None:
+    """For 8 experts a token: around a ring of 4, all tokens load a link with 3/8 · 4 and copies with 4/8 · 8.
+
+    On all three rings of 64 devices, with 63/384 · 64 and again 4/8 · 8.
+    """
+    experts = MoeSpec(num_experts=64, top_k=8, expert_mlp_dim=1024)
+    model = replace(SPARSE, layers=((LayerSpec(mixer=ATTENTION, mlp=experts), 8),))
+    setting = setting_on("v5p:4x4x4", model=model)
+
+    assert setting.expert_exchange is None
+    assert set(exchanged(setting, 4)) == {"all_gather", "reduce_scatter"}
+    assert set(exchanged(setting, 64)) == {"all_to_all"}
+
+
+def test_gpus_send_copies_unless_told_otherwise() -> None:
+    assert set(exchanged(setting_on("h100:8", model=SPARSE), 8)) == {"all_to_all"}
