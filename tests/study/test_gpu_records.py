@@ -60,8 +60,11 @@ def test_what_a_row_leaves_open_is_said_and_its_other_readings_are_given() -> No
     case = case_of()
 
     assert "recomputation not stated: none" in case.assumed
-    assert [job.plan.remat and job.plan.remat.policy for job in case.alternatives] == ["minimal_with_context", "full"]
-    assert case_of(activation_checkpointing=True).alternatives == ()
+    assert "kernels launched one by one" in case.assumed
+    policies = [job.plan.remat and job.plan.remat.policy for job in case.alternatives]
+    assert policies == ["minimal_with_context", "full", "none"]
+    (alternative,) = case_of(activation_checkpointing=True).alternatives
+    assert alternative.plan.compiler.kernel_launch == "graph"
 
 
 def test_fully_sharded_weights_take_the_place_of_a_distributed_optimizer() -> None:

@@ -62,6 +62,7 @@ class TrainingSetting:
         expert_exchange: How tokens reach their experts; None for the quicker.
         context: How context parallelism splits attention.
         link_bytes_per_s: The rate that loads of fast links refer to.
+        is_eager: The host issues every kernel (`launches.py`).
     """
 
     tree: ModelTree
@@ -77,6 +78,7 @@ class TrainingSetting:
     expert_exchange: TokenExchange | None
     context: ContextParallelism
     link_bytes_per_s: float
+    is_eager: bool = False
 
     @property
     def activation_bytes(self) -> float:

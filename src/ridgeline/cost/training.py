@@ -20,6 +20,7 @@ from ridgeline.cost.columns import (
     tokens_per_microbatch,
     weight_shards,
 )
+from ridgeline.cost.launches import LAUNCH_S, num_kernels
 from ridgeline.cost.laws_memory import gradient_bytes, optimizer_bytes, weight_bytes
 from ridgeline.cost.laws_pipeline import bubble_ratio
 from ridgeline.cost.layer import gathered_bytes, host_part, layer_cost
@@ -66,6 +67,8 @@ def training_step(setting: TrainingSetting, columns: PlanColumns) -> Part:
         _optimizer(setting, columns),
         Part(name="overhead", phase="step", resource="overhead", expected_s=setting.efficiency.step_overhead_s),
     ]
+    if setting.is_eager:
+        parts.append(_launches(setting, columns, in_sequence("step", "step", parts)))
     return in_sequence("step", "step", [*parts, _contention(setting, in_sequence("step", "step", parts))])
 
 
@@ -73,6 +76,17 @@ def _hiding_of_sync(setting: TrainingSetting, columns: PlanColumns) -> Hiding:
     """What hides the sum of gradients: the last microbatch's pass, of interleaved stages that of all in flight."""
     window = 1.0 + (columns.stages - 1.0) * is_interleaved(setting, columns)
     return replace(setting.hiding, overlap=setting.hiding.overlap * smaller(window / columns.microsteps, 1.0))
+
+
+def _launches(setting: TrainingSetting, columns: PlanColumns, step: Part) -> Part:
+    """What a host still has to issue when everything else is done; it issues the layers' kernels one by one."""
+    total: Number = 0.0
+    for layer in setting.tree.layers:
+        total = total + layer.count * num_kernels(layer, setting=setting, columns=columns)
+    busy_s = total * worked_share(setting, columns) * columns.microsteps * LAUNCH_S
+    return Part(
+        name="launches", phase="step", resource="overhead", expected_s=larger(busy_s - step.expected_s, 0.0)
+    )
 
 
 def _contention(setting: TrainingSetting, step: Part) -> Part:

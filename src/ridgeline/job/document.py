@@ -132,6 +132,7 @@ class CompilerTable(_Table):
 
     scoped_vmem_kib: _Positive | None = None
     sparse_core_offload: list[Literal["all_gather", "reduce_scatter", "all_reduce"]] = Field(default_factory=list)
+    kernel_launch: Literal["eager", "graph"] | None = None
 
 
 class PlanTable(_Table):

@@ -20,6 +20,7 @@ AttentionProgram: TypeAlias = Literal["splash", "flash", "dot_product", "cudnn_f
 ExpertProgram: TypeAlias = Literal["gmm", "ragged_dot", "dense"]
 ExpertDispatch: TypeAlias = Literal["dropless", "capacity"]
 TokenExchange: TypeAlias = Literal["all_to_all", "all_gather"]
+KernelLaunch: TypeAlias = Literal["eager", "graph"]
 ContextStrategy: TypeAlias = Literal["all_gather", "ring", "ulysses", "usp"]
 
 ICI_AXES = ("dp", "fsdp", "fsdp_transpose", "tp", "tp_sequence", "cp", "ep", "pp")
@@ -195,10 +196,12 @@ class Compiler:
     Attributes:
         scoped_vmem_kib: VMEM a fusion may use.
         sparse_core_offload: Collectives that run on the SparseCore.
+        kernel_launch: On GPUs: `eager` where the host issues every kernel, `graph` where they are compiled or replayed.
     """
 
     scoped_vmem_kib: int | None = None
     sparse_core_offload: tuple[str, ...] = ()
+    kernel_launch: KernelLaunch | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

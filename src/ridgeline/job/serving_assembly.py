@@ -62,7 +62,11 @@ def parse_dtypes(names: Mapping[str, str], key: str, origin: Origin) -> dict[str
 
 def compiler_settings(table: CompilerTable) -> Compiler:
     """What the compiler is told."""
-    return Compiler(scoped_vmem_kib=table.scoped_vmem_kib, sparse_core_offload=tuple(table.sparse_core_offload))
+    return Compiler(
+        scoped_vmem_kib=table.scoped_vmem_kib,
+        sparse_core_offload=tuple(table.sparse_core_offload),
+        kernel_launch=table.kernel_launch,
+    )
 
 
 def _tokens(value: str | float, key: str, origin: Origin) -> int:

@@ -18,8 +18,10 @@ from ridgeline.model.tree import model_tree
 from ridgeline.model.zoo import load_model
 from ridgeline.study.measured.case import MeasuredCase
 from ridgeline.study.measured.gpu_settings import (
+    gradients_dtype,
     has_distributed_optimizer,
     is_fully_sharded,
+    launch_of,
     machine_of,
     names_of_model,
     recipe_of,
@@ -96,18 +98,23 @@ def _case(record: Record, name: str) -> MeasuredCase:
     machine, degrees = machine_of(record, gpus=gpus), _degrees(record, gpus)
     micro_batch, steps, assumed_feed = _feed(record, degrees)
     model, changed = _model(record)
-    recipe, remat = recipe_of(record), remat_of(record)
-    turns = turns_of(record, stages=degrees.mesh["pp"])
+    choices = {
+        "recipe": recipe_of(record),
+        "remat": remat_of(record),
+        "turns": turns_of(record, stages=degrees.mesh["pp"]),
+        "launch": launch_of(record),
+    }
     tables: dict[str, object] = {
         "version": 1,
         "model": model,
         "hardware": machine.table,
         "workload": {"seq_len": seq_len, "global_batch": degrees.replicas * micro_batch * steps},
-        "plan": {**_plan(record, degrees, steps, turns.value), "remat": remat.value, **_quantization(recipe.value)},
+        "plan": _plan(record, degrees, steps, choices),
     }
     job = _job(tables, name)
     measured = _measured(record, job)
-    assumed = (*machine.assumed, *degrees.assumed, assumed_feed, *changed, recipe.assumed, remat.assumed, turns.assumed)
+    chosen = (choice.assumed for choice in choices.values())
+    assumed = (*machine.assumed, *degrees.assumed, assumed_feed, *changed, *chosen, *measured.assumed)
     return MeasuredCase(
         id=name,
         job=job,
@@ -115,8 +122,8 @@ def _case(record: Record, name: str) -> MeasuredCase:
         measured=measured.value,
         source_of_measured=measured.source,
         source=" ".join(filter(None, (text(record, key) for key in ("source", "source_path", "framework")))),
-        assumed=tuple(phrase for phrase in (*assumed, *measured.assumed) if phrase),
-        alternatives=_alternatives(tables, job, {"recipe": recipe, "remat": remat, "turns": turns}, name),
+        assumed=tuple(phrase for phrase in assumed if phrase),
+        alternatives=_alternatives(tables, job, choices, name),
         not_stated="; ".join((*machine.not_stated, *_not_said(record, phase))),
     )
 
@@ -201,16 +208,19 @@ def _changes(record: Record, num_layers: int) -> dict[str, object]:
     return {"num_layers": layers} if layers is not None and layers != num_layers else {}
 
 
-def _plan(record: Record, degrees: _Degrees, steps: int, turns: object) -> dict[str, object]:
+def _plan(record: Record, degrees: _Degrees, steps: int, choices: Mapping[str, Choice]) -> dict[str, object]:
     mesh = degrees.mesh
     plan: dict[str, object] = {
         "mesh": dict(mesh),
-        "dtypes": {"weights": "f32", "compute": "bf16", "gradients": "f32", "activations": "bf16"},
+        "dtypes": {"weights": "f32", "compute": "bf16", "gradients": gradients_dtype(record), "activations": "bf16"},
         "optimizer": {"distributed": mesh["fsdp"] == 1 and has_distributed_optimizer(record)},
         "gradient_accumulation": steps,
+        "remat": choices["remat"].value,
+        "compiler": {"kernel_launch": choices["launch"].value},
+        **_quantization(choices["recipe"].value),
     }
     if mesh["pp"] > 1:
-        pipeline = {"microbatches": steps, "repeats": turns}
+        pipeline = {"microbatches": steps, "repeats": choices["turns"].value}
         plan |= {"gradient_accumulation": 1, "pipeline": pipeline}
     if mesh["cp"] > 1:
         plan["context"] = {"strategy": "ring", "load_balance": True}
@@ -235,6 +245,7 @@ def _alternatives(tables: Mapping[str, object], job: Job, choices: Mapping[str, 
     plan = cast("Mapping[str, object]", tables["plan"])
     changes: list[Mapping[str, object]] = [{"remat": policy} for policy in choices["remat"].others]
     changes += [_quantization(recipe) for recipe in choices["recipe"].others]
+    changes += [{"compiler": {"kernel_launch": launch}} for launch in choices["launch"].others]
     for turns in choices["turns"].others:
         changes.append({"pipeline": {**cast("Mapping[str, object]", plan["pipeline"]), "repeats": turns}})
     others = [_job({**tables, "plan": {**plan, **change}}, name) for change in changes]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ridgeline.hardware.catalog import find_chip
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ridgeline.hardware.chip import Chip
+    from ridgeline.job.job import Dtype
     from ridgeline.study.measured.records import Record
 
 Recipe: TypeAlias = "Mapping[str, str] | None"
@@ -26,6 +28,10 @@ _NODE_NETWORK = re.compile(r"(\d+) ?Gbps node")
 _HBM_RATE = re.compile(r"(\d+(?:\.\d+)?) ?TB/s")
 _HBM_SIZE = re.compile(r"(\d+) ?GB HBM")
 _POWER = re.compile(r"(\d+) ?W limit")
+
+_RELEASE = re.compile(r"\b(2\d)\.(\d\d)\b")
+_GRAPHS_SINCE = (26, 6)
+"""Megatron-Bridge, scripts/performance: `cuda_graph_impl="full_iteration"` in the recipes of that release."""
 
 _GPUS_PER_NODE = 8
 _USUAL_TURNS = 4
@@ -39,6 +45,8 @@ _OTHER_NAMES: Final[Mapping[str, tuple[str, Mapping[str, float]]]] = {
 }
 """GPUs that are another with figures of their own: H800 and A800 have 400 GB/s of NVLink, both ways together.
 Source: NVIDIA's data sheets; arXiv:2412.19437, section 3.1, for the H800."""
+
+_NO_FIGURES: Final[Mapping[str, float]] = MappingProxyType({})
 
 _BLOCKS = {"granularity": "sub_channel", "gradients": "e4m3"}
 _CURRENT, _DELAYED = {"kind": "fp8"}, {"kind": "fp8", "scaling": "static"}
@@ -122,7 +130,7 @@ def _named_chip(said: str) -> tuple[Chip, Mapping[str, float]]:
     for start in range(len(words)):
         for end in range(len(words), start, -1):
             name = "-".join(words[start:end])
-            common, figures = _OTHER_NAMES.get(name, (name, {}))
+            common, figures = _OTHER_NAMES.get(name, (name, _NO_FIGURES))
             chip = find_chip(common)
             if chip is not None and chip.vendor != "google":
                 return chip, figures
@@ -210,12 +218,29 @@ def is_of_2021(record: Record) -> bool:
     return number(record, "achieved_tflops_per_s_per_gpu") is not None
 
 
+def gradients_dtype(record: Record) -> Dtype:
+    """In what gradients are kept and summed: Megatron-Bridge's tables were made with `grad_reduce_in_fp32` off.
+
+    Source: Megatron-Bridge, scripts/performance/configs; PURE mixed precision of Composer reduces in bf16 as well.
+    """
+    is_bridge = "Megatron-Bridge" in text(record, "source") + text(record, "framework")
+    return "bf16" if is_bridge or text(record, "fsdp_mixed_precision") == "PURE" else "f32"
+
+
 def turns_of(record: Record, *, stages: int) -> Choice:
     """Turns that each stage of a pipeline takes (virtual stages); a table with a column for them may leave it empty."""
     turns = whole(record, "vp")
     if turns is not None or stages == 1 or "ep" in record or "case" in record:
         return Choice(value=turns or 1)
     return Choice(value=_USUAL_TURNS, assumed=f"interleaving not stated: {_USUAL_TURNS} turns", others=(1,))
+
+
+def launch_of(record: Record) -> Choice:
+    """How kernels are launched: one by one from Python, unless a release replays graphs of a whole step."""
+    release = _RELEASE.search(text(record, "framework"))
+    if release is not None and (int(release[1]), int(release[2])) >= _GRAPHS_SINCE:
+        return Choice(value="graph", assumed="kernels replayed as a graph", others=("eager",))
+    return Choice(value="eager", assumed="kernels launched one by one", others=("graph",))
 
 
 def names_of_model(said: str, framework: str) -> Iterator[str]:
