@@ -275,13 +275,13 @@ def test_a_setting_that_is_not_modelled_is_said_to_be_so(train: Train, tmp_path:
             ),
         ),
         (
-            with_flags(quantization="fp4"),
+            with_flags(quantization="fp9"),
             refusal(
                 "unknown quantization",
                 where="--quantization",
-                value="fp4",
-                expected="fp8, int8, none",
-                fix="did you mean fp8?",
+                value="fp9",
+                expected="fp8, int8, fp4, mxfp8, none",
+                fix="did you mean fp8, fp4?",
             ),
         ),
         (

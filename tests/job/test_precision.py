@@ -41,7 +41,7 @@ def test_a_recipe_keeps_what_it_does_not_change() -> None:
 @pytest.mark.parametrize(
     ("recipe", "what", "expected", "fix"),
     [
-        ({"kind": "fp9"}, "unknown quantization", "fp8, int8, fp4, mxfp8, none", "did you mean fp8?"),
+        ({"kind": "fp9"}, "unknown quantization", "fp8, int8, fp4, mxfp8, none", "did you mean fp8, fp4?"),
         ({"kind": "int8", "weights": "e4m3"}, "unknown weights of int8 quantization", "int8", "use one of int8"),
         (
             {"kind": "fp8", "scaling": "dynamics"},
