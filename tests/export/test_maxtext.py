@@ -182,6 +182,26 @@ def test_stages_times_repeats_times_layers_of_a_stage_are_the_layers() -> None:
     assert found["ici_pipeline_parallelism"] == 4
     assert (found["num_pipeline_microbatches"], found["num_pipeline_repeats"]) == (8, 2)
     assert found["num_layers_per_pipeline_stage"] == 32 / 4 / 2
+    assert "pipeline_parallel_layers" not in found
+
+
+@pytest.mark.parametrize(
+    ("model", "stages", "of_stage", "pipelined"), [("llama3.1-405b", 4, 31, 124), ("deepseek3-671b", 2, 29, 58)]
+)
+def test_layers_that_do_not_divide_stay_outside_the_pipeline(
+    model: str, stages: int, of_stage: int, pipelined: int
+) -> None:
+    """126 layers are 4 times 31 and 2; of 61, the 3 dense ones come first and 58 are 2 times 29."""
+    pipeline = {"microbatches": 8, "repeats": 1, "gather_once": True}
+    found = settings(model, plan__mesh={"fsdp": 64 // stages, "pp": stages}, plan__pipeline=pipeline)
+
+    assert found["num_layers_per_pipeline_stage"] == of_stage
+    assert found["pipeline_parallel_layers"] == pipelined
+    assert found["pipeline_fsdp_ag_once"] is True
+
+
+def test_tokens_gathered_to_their_experts_are_a_ring_of_experts() -> None:
+    assert settings("mixtral-8x7b", plan__moe={"exchange": "all_gather"})["use_ring_of_experts"] is True
 
 
 @pytest.mark.parametrize(
@@ -203,7 +223,11 @@ def test_stages_times_repeats_times_layers_of_a_stage_are_the_layers() -> None:
         ({"plan__quantization": {"kind": "fp8", "rounding": "stochastic"}}, "such rounding", "plan.quantization"),
         ({"plan__quantization": {"kind": "fp8", "gradients": "e4m3", "weights": "e5m2"}}, "these", "plan.quantization"),
         ({"plan__vocab_tiling": 3}, "8,192 tokens of a device in 3 tiles", "plan.vocab_tiling"),
-        ({"plan__mesh": {"fsdp": 4, "pp": 16}, "plan__pipeline": {"repeats": 3}}, "32 layers in 16", "plan.mesh: pp"),
+        (
+            {"plan__mesh": {"fsdp": 4, "pp": 16}, "plan__pipeline": {"repeats": 3}},
+            "32 equal layers in 16",
+            "plan.mesh: pp",
+        ),
     ],
 )
 def test_what_maxtext_cannot_be_told_is_refused_by_name(plan: dict[str, object], what: str, where: str) -> None:

@@ -43,5 +43,4 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
         expert_exchange=plan.experts.exchange or ("all_to_all" if chip.switch is not None else None),
         context=plan.context,
         link_bytes_per_s=link_rate_bytes_per_s(job.hardware),
-        is_eager=plan.compiler.kernel_launch == "eager",
     )

@@ -178,8 +178,8 @@ def _attention(attention: Record) -> Tables:
 
 
 def _experts(moe: Record, sharding: Record) -> Tables:
-    """How experts are computed: MaxText's grouped matmul unless it is told otherwise."""
-    found: Tables = {}
+    """How experts are computed: MaxText's grouped matmul and an all-to-all, unless it is told otherwise."""
+    found: Tables = {"exchange": "all_to_all"}
     if isinstance(sharding.get("fsdp_shard_on_exp"), bool):
         found["shard_experts_on_fsdp"] = sharding["fsdp_shard_on_exp"]
     if not moe:
