@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ridgeline.cost.calibration import calibrated_chips, load_efficiency, parse_efficiency
+from ridgeline.cost.kernel_time import PRODUCTS
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalog import chip_names, load_chip
 
 FACT = 'value = 0.5\nkind = "derived"\nsource = "assumed"'
 KEYS = (
-    *("matmul.bf16", "matmul_overhead_s", "grouped_matmul", "vector", "hbm", "link", "network", "pcie"),
-    *("attention_forward", "attention_backward", "attention_block", "attention_head_dim.64"),
+    *("matmul.bf16", "matmul_overhead_s", "vector", "hbm", "link", "network", "pcie"),
+    *(f"{table}.{product}" for table in ("grouped_matmul", "grouped_edge_rows") for product in PRODUCTS),
+    *("attention_forward", "attention_backward", "attention_block", "attention_row_keys", "attention_head_dim.64"),
+    *("loss_forward_bytes", "loss_backward_bytes"),
     *("overlap", "unhidden", "tensor_overlap", "step_overhead_s", "spread"),
 )
 COMPLETE = "\n".join(f"[{key}]\n{FACT}" for key in KEYS)
@@ -80,6 +83,18 @@ def test_an_efficiency_out_of_range_or_without_source_is_refused_by_its_key(key:
 def test_a_head_dim_that_is_no_number_is_refused() -> None:
     with pytest.raises(InputError, match=r"attention_head_dim\.wide"):
         parse_efficiency(f"{COMPLETE}\n[attention_head_dim.wide]\n{FACT}", where="mine.toml")
+
+
+def test_a_product_of_grouped_matmuls_that_is_none_is_refused() -> None:
+    with pytest.raises(InputError, match=r"grouped_matmul\.transposed"):
+        parse_efficiency(f"{COMPLETE}\n[grouped_matmul.transposed]\n{FACT}", where="mine.toml")
+
+
+def test_a_grouped_matmul_needs_all_three_products() -> None:
+    with pytest.raises(InputError) as caught:
+        parse_efficiency(COMPLETE.replace(f"[grouped_matmul.output]\n{FACT}", ""), where="mine.toml")
+
+    assert caught.value.value == "grouped_matmul.output"
 
 
 def test_a_bare_number_is_refused_for_it_has_no_source() -> None:

@@ -1,21 +1,21 @@
 """Every measured efficiency is recomputed from the raw points; every borrowed one equals its lender's.
 
-The raw points stand in `data/kernel_points.json` with their sources. A measured number that nothing here
-recomputes fails the last test but one, so that no number is merely typed in.
+The raw points stand in `data/kernel_points.json` with their sources, kernel times in `tests/measured`. A measured
+number that nothing here recomputes fails the last test but one, so that no number is merely typed in.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
 from pathlib import Path
-from statistics import harmonic_mean, mean, median
+from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ridgeline.cost.calibration import calibrated_chips, load_efficiency
+from ridgeline.study.kernels.writing import KERNEL_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 POINTS: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "kernel_points.json").read_text(encoding="utf-8"))
 PEAKS: dict[str, dict[str, float]] = POINTS["peaks"]
 ROUNDING = 0.006  # three digits
-ATTENTION_SCATTER = 0.06
 
 FACTS = [(chip, key, fact) for chip in calibrated_chips() for key, fact in load_efficiency(chip).facts.items()]
 MEASURED = [(chip, key) for chip, key, fact in FACTS if fact.kind == "measured"]
@@ -63,39 +62,6 @@ def matmul_overhead_s(chip: str) -> float:
     return median(2 * row["size"] ** 3 * (1 / (row["tflops_per_s"] * 1e12) - 1 / reached) for row in small)
 
 
-def grouped_matmul(chip: str) -> float:
-    """A training step does as many FLOPs in each of the three products."""
-    products: dict[str, list[float]] = defaultdict(list)
-    for row in points("grouped_matmul", chip):
-        products[row["product"]].append(matmul_fraction(chip, row))
-    return harmonic_mean([median(fractions) for fractions in products.values()])
-
-
-def attention_rows(chip: str, direction: str) -> list[dict[str, Any]]:
-    """Splash attention where it was measured, as MaxText uses it; else the flash kernel."""
-    rows = points("attention", chip, direction=direction, head_dim=128)
-    return [row for row in rows if row["kernel"] == "splash"] or rows
-
-
-def attention_s(chip: str, row: dict[str, Any]) -> float:
-    """The model that the calibration states: visited pairs, at the chip's fraction of the peak."""
-    efficiency = load_efficiency(chip)
-    backward = row["direction"] == "backward"
-    visited = row["seq_len"] * (row["seq_len"] + efficiency.attention_block) / 2
-    flops = 4 * row["batch"] * row["num_heads"] * row["head_dim"] * visited * (2.5 if backward else 1)
-    fraction = efficiency.attention_backward if backward else efficiency.attention_forward
-    return flops / (PEAKS[chip]["bf16"] * fraction)
-
-
-def attention_head_dim(chip: str, head_dim: int) -> float:
-    ratios = []
-    for seq_len in (8192, 16384):
-        rows = points("attention", chip, kernel="flash", direction="forward", seq_len=seq_len)
-        rate = {r["head_dim"]: r["num_heads"] * r["head_dim"] / r["ms"] for r in rows if r["batch"] * seq_len == 16384}
-        ratios.append(rate[head_dim] / rate[128])
-    return (ratios[0] * ratios[1]) ** 0.5
-
-
 def norm_fraction(chip: str, rows: list[dict[str, Any]]) -> float:
     """Forward reads and writes the array once; backward reads it and its gradient and writes another."""
     moved_bytes = [2 * 128 * 768 * 768 * (3 if row["direction"] == "backward" else 2) for row in rows]
@@ -132,49 +98,19 @@ RECOMPUTED: dict[str, Callable[[str], float]] = {
     "matmul.bf16": lambda chip: matmul(chip, "bf16"),
     "matmul.fp8": lambda chip: matmul(chip, "fp8"),
     "matmul_overhead_s": matmul_overhead_s,
-    "grouped_matmul": grouped_matmul,
-    "attention_head_dim.64": lambda chip: attention_head_dim(chip, 64),
-    "attention_head_dim.256": lambda chip: attention_head_dim(chip, 256),
     "vector": lambda chip: norm_fraction(chip, points("normalization", chip, axis=0)),
     "hbm": hbm,
     "link": link,
     "network": network,
     "pcie": pcie,
 }
-FITTED = {"attention_forward", "attention_backward", "attention_block"}
+FITTED = set(KERNEL_KEYS)
+"""Fitted to kernel times: `tests/study/test_kernel_fit.py` fits them again."""
 
 
 @pytest.mark.parametrize(("chip", "key"), [(chip, key) for chip, key in MEASURED if key in RECOMPUTED])
 def test_a_measured_efficiency_follows_from_its_raw_points(chip: str, key: str) -> None:
     assert load_efficiency(chip).facts[key].value == pytest.approx(RECOMPUTED[key](chip), rel=ROUNDING)
-
-
-@pytest.mark.parametrize(
-    ("chip", "direction"),
-    [(chip, key.removeprefix("attention_")) for chip, key in MEASURED if key in FITTED - {"attention_block"}],
-)
-def test_two_numbers_give_every_attention_time_within_six_percent_and_none_to_one_side(
-    chip: str, direction: str
-) -> None:
-    errors = [attention_s(chip, row) / (row["ms"] / 1e3) - 1 for row in attention_rows(chip, direction)]
-
-    assert max(map(abs, errors)) < ATTENTION_SCATTER
-    assert abs(mean(errors)) < 0.005
-
-
-@pytest.mark.parametrize("chip", [chip for chip, key in MEASURED if key == "attention_block"])
-def test_no_other_block_explains_the_attention_times_better(chip: str) -> None:
-    rows = {direction: attention_rows(chip, direction) for direction in ("forward", "backward")}
-
-    def scatter(block: float) -> float:
-        total = 0.0
-        for group in filter(None, rows.values()):
-            costs = [r["ms"] / r["batch"] / r["num_heads"] / r["seq_len"] / (r["seq_len"] + block) for r in group]
-            total += sum((cost / mean(costs) - 1) ** 2 for cost in costs)
-        return total
-
-    block = load_efficiency(chip).attention_block
-    assert scatter(block) <= min(scatter(0.9 * block), scatter(1.1 * block))
 
 
 def test_the_backward_of_v6e_follows_from_the_times_of_its_three_kernels() -> None:

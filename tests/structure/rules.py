@@ -52,6 +52,7 @@ BOUNDARIES = {
     "src/ridgeline/model/huggingface/families.py": "reads defaults.toml",
     "src/ridgeline/model/huggingface/json_file.py": "reads config.json",
     "src/ridgeline/model/zoo.py": "reads zoo/*.toml",
+    "src/ridgeline/study/kernels/reading.py": "reads tables of kernel times",
     "src/ridgeline/study/measured/files.py": "reads files of measured records",
 }
 """The modules that turn text into typed values or back, and so may import a parser."""

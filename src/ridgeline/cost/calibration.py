@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from ridgeline.cost.efficiency import Efficiency
+from ridgeline.cost.kernel_time import PRODUCTS
 from ridgeline.errors import InputError, nearest
 from ridgeline.hardware.chip import Fact
 
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 _SUFFIX = ".toml"
 _KINDS = ("published", "measured", "derived")
-_TABLES = ("matmul", "attention_head_dim")
+_TABLES = ("matmul", "grouped_matmul", "grouped_edge_rows", "attention_head_dim")
 _SCALARS = frozenset(field.name for field in fields(Efficiency)) - {*_TABLES, "facts"}
-_NOT_FRACTIONS = ("attention_block", "attention_head_dim")
+_NOT_FRACTIONS = ("grouped_edge_rows", "attention_block", "attention_row_keys", "attention_head_dim", "loss_")
 _REFERENCE_HEAD_DIM = 128
 
 
@@ -77,6 +78,8 @@ def parse_efficiency(text: str, *, where: str) -> Efficiency:
     head_dims = {_REFERENCE_HEAD_DIM: 1.0} | {int(name): value for name, value in _below("attention_head_dim", facts)}
     return Efficiency(
         matmul=MappingProxyType(dict(_below("matmul", facts))),
+        grouped_matmul=MappingProxyType(dict(_below("grouped_matmul", facts))),
+        grouped_edge_rows=MappingProxyType(dict(_below("grouped_edge_rows", facts))),
         attention_head_dim=MappingProxyType(dict(sorted(head_dims.items()))),
         facts=MappingProxyType(facts),
         **{name: facts[name].value for name in _SCALARS},
@@ -122,14 +125,21 @@ def _in_range(key: str, value: float) -> bool:
 
 
 def _is_named(key: str) -> bool:
-    """A head dim is a number; any word names a dtype."""
+    """A head dim is a number, a grouped matmul one of three products; any word names a dtype."""
     table, _, name = key.partition(".")
-    return name.isdecimal() if table == "attention_head_dim" else True
+    match table:
+        case "attention_head_dim":
+            return name.isdecimal()
+        case "grouped_matmul" | "grouped_edge_rows":
+            return name in PRODUCTS
+        case _:
+            return True
 
 
 def _check_complete(facts: Mapping[str, Fact], where: str) -> None:
     present = {key.partition(".")[0] for key in facts}
-    missing = (_SCALARS | {"matmul.bf16", *_TABLES}) - present - facts.keys()
+    grouped = {f"{table}.{product}" for table in ("grouped_matmul", "grouped_edge_rows") for product in PRODUCTS}
+    missing = ((_SCALARS | {"matmul.bf16", *_TABLES}) - present - facts.keys()) | (grouped - facts.keys())
     if missing:
         raise InputError(
             "an efficiency is missing",

@@ -207,12 +207,15 @@ def state_shards(tensor: Tensor, columns: PlanColumns, setting: TrainingSetting)
 
 def gathered_shards(tensor: Tensor, columns: PlanColumns) -> Number:
     """Ways in which a weight is still split when its operation runs: tensor and expert parallelism."""
-    shards: Number = 1.0
-    if any(TENSOR_AXES[0] in MESH_AXES_OF.get(axis, ()) for axis in _divisible(tensor)):
-        shards = shards * columns.tensor
+    shards = tensor_shards(_divisible(tensor), columns)
     if "experts" in tensor.axes:
         shards = shards * columns.degrees["ep"]
     return shards
+
+
+def tensor_shards(axes: Iterable[str], columns: PlanColumns) -> Number:
+    """Ways in which tensor parallelism splits an array of these logical axes."""
+    return columns.tensor if any(TENSOR_AXES[0] in MESH_AXES_OF.get(axis, ()) for axis in axes) else 1.0
 
 
 def activation_shards(activation: Activation, columns: PlanColumns) -> Number:

@@ -22,14 +22,18 @@ class Efficiency:
     Attributes:
         matmul: Fraction of the dtype's peak that a large, aligned matmul reaches, by compute dtype.
         matmul_overhead_s: Fixed time of one matmul (dispatch, pipeline fill), which small ones feel.
-        grouped_matmul: As `matmul`, for expert matmuls over ragged groups.
+        grouped_matmul: As `matmul` in bf16, for expert matmuls over ragged groups, by product
+            (`kernel_time.Product`): each has its own kernel.
+        grouped_edge_rows: What a group costs beside its rows, in rows, by product: partial tiles, start and end.
         attention_forward: Fraction of the bf16 peak that a fused attention reaches at head_dim 128, over the FLOPs
-            of visited query-key pairs: the visible ones and, at each edge of the mask, half an `attention_block`
-            a query. A causal query visits `(S + attention_block) / 2` keys on average.
+            of visited query-key pairs (`kernel_time.visited_keys`).
         attention_backward: The same for the backward kernel, over its own (2.5 times forward) FLOPs.
-        attention_block: Keys of one block, what starting a row of blocks costs included.
+        attention_block: Keys of one block; half of one is masked at each edge.
+        attention_row_keys: What starting a row of blocks costs, in keys of one query.
         attention_head_dim: Efficiency at other head dims over that at 128 (which is in the table, as 1), by
             head dim; linear between them. Small ones leave a matrix unit idle.
+        loss_forward_bytes: HBM traffic of softmax and cross entropy, a logit, beside the product that makes it.
+        loss_backward_bytes: The same for the gradient.
         vector: Fraction of HBM bandwidth that fused elementwise passes reach.
         hbm: Fraction of HBM bandwidth that large copies reach.
         link: Fraction of a link's one-way rate that ring collectives reach (ICI, NVLink).
@@ -45,11 +49,15 @@ class Efficiency:
 
     matmul: Mapping[str, float]
     matmul_overhead_s: float
-    grouped_matmul: float
+    grouped_matmul: Mapping[str, float]
+    grouped_edge_rows: Mapping[str, float]
     attention_forward: float
     attention_backward: float
     attention_block: float
+    attention_row_keys: float
     attention_head_dim: Mapping[int, float]
+    loss_forward_bytes: float
+    loss_backward_bytes: float
     vector: float
     hbm: float
     link: float
@@ -63,15 +71,27 @@ class Efficiency:
     facts: Mapping[str, Fact]
 
     def at_head_dim(self, width: float) -> float:
-        """Attention's efficiency at a head dim over that at 128.
+        """Attention's efficiency at a head dim over that at 128."""
+        return head_dim_factor(self.attention_head_dim, width)
 
-        Linear between the table's entries, flat above, proportional to the width below: a matrix unit takes
-        the same time for any width up to its own.
-        """
-        known = sorted(self.attention_head_dim.items())
-        if width < known[0][0]:
-            return known[0][1] * width / known[0][0]
-        below = max((item for item in known if item[0] <= width), default=known[0])
-        above = min((item for item in known if item[0] >= width), default=known[-1])
-        span = above[0] - below[0]
-        return below[1] if span <= 0 else below[1] + (above[1] - below[1]) * (width - below[0]) / span
+
+def head_dim_factor(table: Mapping[int, float], width: float) -> float:
+    """Attention's efficiency at a head dim over that at 128.
+
+    Linear between the table's entries, flat above, proportional to the width below: a matrix unit takes the same
+    time for any width up to its own.
+
+    >>> [head_dim_factor({64: 0.5, 128: 1.0}, width) for width in (32, 96, 256)]
+    [0.25, 0.75, 1.0]
+
+    Args:
+        table: Head dim to efficiency.
+        width: Mean of a key's and a value's.
+    """
+    known = sorted(table.items())
+    if width < known[0][0]:
+        return known[0][1] * width / known[0][0]
+    below = max((item for item in known if item[0] <= width), default=known[0])
+    above = min((item for item in known if item[0] >= width), default=known[-1])
+    span = above[0] - below[0]
+    return below[1] if span <= 0 else below[1] + (above[1] - below[1]) * (width - below[0]) / span

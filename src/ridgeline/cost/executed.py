@@ -10,7 +10,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.roofline import ATTENTION_BACKWARD_FACTOR, ATTENTION_BACKWARD_LEAST, visited_keys
+from ridgeline.cost.kernel_time import visited_keys
+from ridgeline.cost.roofline import ATTENTION_BACKWARD_FACTOR, ATTENTION_BACKWARD_LEAST
 from ridgeline.cost.step_collectives import part_of
 from ridgeline.cost.training import training_step
 from ridgeline.model.accounting import keys_in_reach, keys_read
@@ -90,5 +91,11 @@ def _executed_ratio(attention: Attention, setting: TrainingSetting, *, block_key
     visible_keys = keys_read(attention, seq_len=setting.seq_len)
     if block_keys is None:
         return keys_in_reach(attention, seq_len=setting.seq_len) / visible_keys
-    visited = visited_keys(attention.span, visible_keys=visible_keys, block_keys=block_keys)
-    return min(visited, float(setting.seq_len)) / visible_keys
+    visited = visited_keys(
+        attention.span,
+        visible_keys=visible_keys,
+        sequence_keys=float(setting.seq_len),
+        block_keys=block_keys,
+        row_keys=0.0,
+    )
+    return float(visited) / visible_keys

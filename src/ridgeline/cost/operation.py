@@ -7,35 +7,31 @@ the output. Which tokens and which slice of a weight a device holds follows from
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ridgeline.cost.collectives import Transfer, exchange, gather, permute
-from ridgeline.cost.columns import PlanColumns, TrainingSetting, gathered_shards
 from ridgeline.cost.context import PARTIAL_BYTES, causal_imbalance, ring_handed_bytes, ring_merge_bytes
+from ridgeline.cost.kernel_time import visited_keys
+from ridgeline.cost.product import is_quantized, product_demand, product_formula
 from ridgeline.cost.quantization_pass import NARROW_BYTES, narrowing_bytes, num_looks
 from ridgeline.cost.roofline import (
     ATTENTION_BACKWARD_FACTOR,
     ATTENTION_BACKWARD_LEAST,
     attained_s,
     attention_flops,
-    matmul_bytes,
-    matmul_flops,
-    visited_keys,
 )
-from ridgeline.cost.single_operation import expert_matmul_bytes
 from ridgeline.cost.token_exchange import gathered_tokens_bytes, sent_once_ratio
 from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, overlapped, scaled
-from ridgeline.job.precision import takes_experts
 from ridgeline.model.accounting import keys_read
 from ridgeline.model.operations import Attention, Dispatch, Elementwise, ExpertMatmul, Lookup, Matmul, Recurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ridgeline.job.job import Quantization
+    from ridgeline.cost.columns import PlanColumns, TrainingSetting
+    from ridgeline.cost.kernel_time import Product
     from ridgeline.model.operations import Operation
 
 
@@ -54,35 +50,6 @@ class OperationCost:
     output: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProductDemand:
-    """What one matrix product of one layer and microbatch asks of one device.
-
-    Attributes:
-        rows: B: tokens, or their copies.
-        contracted_width: D, of the whole weight.
-        produced_width: F, of the whole weight.
-        num_shards: Ways in which tensor parallelism splits it.
-        flops: Done by this device.
-        busiest_flops: Done by the device whose experts have the most rows.
-        flops_per_s: That its dtype reaches.
-        traffic_bytes: This device's part of both operands and the output.
-        bytes_per_s: That memory reaches.
-        dtype: Of the arithmetic.
-    """
-
-    rows: Number
-    contracted_width: int
-    produced_width: int
-    num_shards: Number
-    flops: Number
-    busiest_flops: Number
-    flops_per_s: float
-    traffic_bytes: Number
-    bytes_per_s: float
-    dtype: str
-
-
 def operation_cost(
     operation: Operation, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
 ) -> OperationCost:
@@ -92,6 +59,8 @@ def operation_cost(
             return _product(operation, rows=rows, setting=setting, columns=columns)
         case Attention():
             return _attention(operation, rows=rows, setting=setting, columns=columns)
+        case Elementwise() if operation.axes == ("vocab",):
+            return _softmax_loss(operation, rows=rows, setting=setting, columns=columns)
         case Elementwise():
             elements = operation.read_elements + operation.write_elements
             return _pass(operation.path, rows * elements / columns.tensor, setting=setting, output=operation.name)
@@ -101,21 +70,6 @@ def operation_cost(
             return _dispatch(operation, rows=rows, setting=setting, columns=columns)
         case Recurrence():
             return _recurrence(operation, rows=rows, setting=setting, columns=columns)
-
-
-def is_quantized(op: Matmul | ExpertMatmul, recipe: Quantization | None) -> bool:
-    """Whether a recipe takes a product: those of layers, not routers and heads; of experts not every one."""
-    if recipe is None:
-        return False
-    return op.quantizable if isinstance(op, Matmul) else takes_experts(recipe)
-
-
-def matmul_dtype(op: Matmul | ExpertMatmul, setting: TrainingSetting) -> str:
-    """The dtype whose rate a matmul has: the recipe's where it applies and the chip has it, else the compute one."""
-    recipe = setting.quantization
-    if recipe is None or not is_quantized(op, recipe) or recipe.kind not in setting.hardware.chip.peak_flops_per_s:
-        return setting.dtypes.compute
-    return recipe.kind
 
 
 def transfer_part(name: str, phase: Phase, group: str, transfer: Transfer, *, setting: TrainingSetting) -> Part:
@@ -147,99 +101,29 @@ def traffic_part(
     )
 
 
-def product_demand(
-    op: Matmul | ExpertMatmul, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
-) -> ProductDemand:
-    """What a matmul over `rows` tokens of this device asks for; with experts, over every token's copies."""
-    return (
-        _matmul_demand(op, rows=rows, setting=setting, columns=columns)
-        if isinstance(op, Matmul)
-        else _expert_matmul_demand(op, rows=rows, setting=setting, columns=columns)
-    )
-
-
-def _matmul_demand(op: Matmul, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> ProductDemand:
-    contracted = prod(op.weight.shape[: op.num_contracted])
-    produced = prod(op.weight.shape[op.num_contracted :])
-    shards = gathered_shards(op.weight, columns)
-    dtype = matmul_dtype(op, setting)
-    activation_bytes = setting.activation_bytes
-    arrays_bytes = matmul_bytes(
-        B=rows, D=contracted, F=produced, b_a=activation_bytes, b_w=setting.compute_bytes, b_o=activation_bytes
-    )
-    flops = matmul_flops(B=rows, D=contracted, F=produced) / shards
-    return ProductDemand(
-        rows=rows,
-        contracted_width=contracted,
-        produced_width=produced,
-        num_shards=shards,
-        flops=flops,
-        busiest_flops=flops,
-        flops_per_s=setting.peak_flops_per_s(dtype) * setting.efficiency.matmul[dtype],
-        traffic_bytes=arrays_bytes / shards,
-        bytes_per_s=setting.hbm_bytes_per_s * setting.efficiency.hbm,
-        dtype=dtype,
-    )
-
-
-def _expert_matmul_demand(
-    op: ExpertMatmul, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
-) -> ProductDemand:
-    """Every expert of the device is read; the busiest sets the pace, at the grouped kernel's efficiency."""
-    experts, contracted, produced = op.weight.shape[0], op.weight.shape[1], prod(op.weight.shape[2:])
-    efficiency, dtype = setting.efficiency, matmul_dtype(op, setting)
-    routed, local_experts = rows * op.top_k, experts / columns.degrees["ep"]
-    activation_bytes = setting.activation_bytes
-    arrays_bytes = expert_matmul_bytes(
-        rows=routed,
-        E=local_experts,
-        D=contracted,
-        F=produced,
-        b_a=activation_bytes,
-        b_w=setting.compute_bytes,
-        b_o=activation_bytes,
-    )
-    flops = matmul_flops(B=routed, D=contracted, F=produced) / columns.tensor
-    fraction = efficiency.grouped_matmul * efficiency.matmul[dtype] / efficiency.matmul["bf16"]
-    return ProductDemand(
-        rows=routed,
-        contracted_width=contracted,
-        produced_width=produced,
-        num_shards=columns.tensor,
-        flops=flops,
-        busiest_flops=flops * setting.moe_imbalance,
-        flops_per_s=setting.peak_flops_per_s(dtype) * fraction,
-        traffic_bytes=arrays_bytes / columns.tensor,
-        bytes_per_s=setting.hbm_bytes_per_s * efficiency.hbm,
-        dtype=dtype,
-    )
-
-
 def _product(
     op: Matmul | ExpertMatmul, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
 ) -> OperationCost:
     """Y = x·W forward; backward the gradients of x and of W, each as large."""
     demand = product_demand(op, rows=rows, setting=setting, columns=columns)
     flops, dtype = demand.flops, demand.dtype
-    busy_s = attained_s(
-        flops=demand.busiest_flops,
-        C_flops_per_s=demand.flops_per_s,
-        traffic_bytes=demand.traffic_bytes,
-        W_bytes_per_s=demand.bytes_per_s,
-    )
-    once_s = busy_s + setting.efficiency.matmul_overhead_s
+
+    def arithmetic(name: str, phase: Phase, product: Product) -> Part:
+        formula, asked = product_formula(demand, product, setting=setting)
+        return _arithmetic(name, phase, formula(**asked) + setting.efficiency.matmul_overhead_s, flops, dtype)
+
     input_elements, output_elements = (
         demand.rows * width / demand.num_shards for width in (demand.contracted_width, demand.produced_width)
     )
     return OperationCost(
         forward=(
             *_scale(op, "forward", input_elements, setting),
-            _arithmetic(op.path, "forward", once_s, flops, dtype),
+            arithmetic(op.path, "forward", "output"),
         ),
         backward=(
             *_scale(op, "backward", output_elements, setting),
-            _arithmetic(f"{op.path}/input_gradient", "backward", once_s, flops, dtype),
-            _arithmetic(f"{op.path}/weight_gradient", "backward", once_s, flops, dtype),
+            arithmetic(f"{op.path}/input_gradient", "backward", "input_gradient"),
+            arithmetic(f"{op.path}/weight_gradient", "backward", "weight_gradient"),
         ),
         output=op.output.name,
     )
@@ -265,7 +149,13 @@ def _scale(op: Matmul | ExpertMatmul, phase: Phase, elements: Number, setting: T
 def _attention(op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
     efficiency = setting.efficiency
     visible_keys = keys_read(op, seq_len=setting.seq_len)
-    visited = visited_keys(op.span, visible_keys=visible_keys, block_keys=efficiency.attention_block)
+    visited = visited_keys(
+        op.span,
+        visible_keys=visible_keys,
+        sequence_keys=setting.seq_len / op.tokens_per_key,
+        block_keys=efficiency.attention_block,
+        row_keys=efficiency.attention_row_keys,
+    )
     width = (op.qk_head_dim + op.v_head_dim) / 2
     flops = attention_flops(T=rows, S=visible_keys, N=op.num_heads, H=width) / columns.tensor
     rate = setting.peak_flops_per_s(setting.dtypes.compute) * efficiency.at_head_dim(width) * visible_keys / visited
@@ -357,6 +247,20 @@ def _pass(path: str, elements: Number, *, setting: TrainingSetting, output: str)
         forward=(traffic_part(path, "forward", traffic_bytes, setting=setting, efficiency=vector),),
         backward=(traffic_part(f"{path}/gradient", "backward", 2 * traffic_bytes, setting=setting, efficiency=vector),),
         output=output,
+    )
+
+
+def _softmax_loss(op: Elementwise, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
+    """What softmax and cross entropy move beside the product that makes the logits, measured with it."""
+    num_logits, efficiency = rows * op.read_elements / columns.tensor, setting.efficiency
+
+    def passes(name: str, phase: Phase, logit_bytes: float) -> Part:
+        return traffic_part(name, phase, num_logits * logit_bytes, setting=setting, efficiency=efficiency.hbm)
+
+    return OperationCost(
+        forward=(passes(op.path, "forward", efficiency.loss_forward_bytes),),
+        backward=(passes(f"{op.path}/gradient", "backward", efficiency.loss_backward_bytes),),
+        output=op.name,
     )
 
 

@@ -15,7 +15,6 @@ from ridgeline.model.flops import matmul_flops as matmul_flops  # noqa: PLC0414 
 
 if TYPE_CHECKING:
     from ridgeline.cost.work import Number
-    from ridgeline.model.operations import Span
 
 ATTENTION_BACKWARD_FACTOR = 2.5
 """FLOPs of a fused attention backward over its forward: five matmuls (scores again, and four gradients) to two.
@@ -131,25 +130,6 @@ def matmul_bytes(*, B: Number, D: Number, F: Number, b_a: float, b_w: float, b_o
     22.0
     """
     return b_a * B * D + b_w * D * F + b_o * B * F
-
-
-def visited_keys(span: Span, *, visible_keys: float, block_keys: float) -> float:
-    """Keys' worth of time that a blocked kernel spends on a query, on average.
-
-    The visible ones and, at each edge of the mask, half a block that is masked out: causal and chunked have
-    one edge, sliding two, full none. `block_keys` also holds what starting a row of blocks costs, so the sum may
-    exceed S.
-
-    Formula: visible + edges · block/2
-
-    Source: docs/calibration.md.
-
-    >>> from ridgeline.model.operations import Span
-    >>> visited_keys(Span(kind="causal"), visible_keys=4096.0, block_keys=2048)
-    5120.0
-    """
-    edges = {"causal": 1, "chunked": 1, "sliding": 2, "full": 0}[span.kind]
-    return visible_keys + edges * block_keys / 2
 
 
 def attained_s(*, flops: Number, C_flops_per_s: float, traffic_bytes: Number, W_bytes_per_s: float) -> Number:

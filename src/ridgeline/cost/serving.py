@@ -17,9 +17,9 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
+from ridgeline.cost.kernel_time import visited_keys
 from ridgeline.cost.laws_memory import weight_bytes
 from ridgeline.cost.memory import MemoryColumns
-from ridgeline.cost.roofline import visited_keys
 from ridgeline.cost.training import embed_dim, step_weights
 from ridgeline.cost.work import Number, larger, smaller
 from ridgeline.job.job import BATCH_AXES, BYTES_OF
@@ -244,7 +244,13 @@ def _visited(
     if block_keys is None:
         return float(setting.prompt_len)
     visible_keys = keys_read(operation, seq_len=setting.prompt_len)
-    return visited_keys(operation.span, visible_keys=visible_keys, block_keys=block_keys)
+    return visited_keys(
+        operation.span,
+        visible_keys=visible_keys,
+        sequence_keys=float(setting.prompt_len),
+        block_keys=block_keys,
+        row_keys=0.0,
+    )
 
 
 def cached_tokens(operation: Attention, setting: ServingSetting) -> float:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from ridgeline.cost.causes import COMMUNICATION, time_by_cause
 from ridgeline.cost.chip_inside import padded_size
 from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES, tokens_per_microbatch
-from ridgeline.cost.operation import product_demand
+from ridgeline.cost.product import product_demand
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.model.accounting import operations
 from ridgeline.model.operations import ExpertMatmul, Matmul

@@ -11,8 +11,8 @@ from ridgeline.cost.columns import tokens_per_microbatch
 from ridgeline.cost.explain import Derivation, derive
 from ridgeline.cost.laws_memory import gradient_bytes, optimizer_bytes, weight_bytes
 from ridgeline.cost.laws_run import available_flops, chip_s, mfu, num_steps, run_s, run_usd
-from ridgeline.cost.operation import product_demand
-from ridgeline.cost.roofline import attained_s, attention_flops, compute_s, matmul_flops, transfer_s
+from ridgeline.cost.product import product_demand, product_formula
+from ridgeline.cost.roofline import attention_flops, compute_s, matmul_flops, transfer_s
 from ridgeline.cost.training import local_elements, state_elements
 from ridgeline.job.job import BYTES_OF
 from ridgeline.model.accounting import keys_read, operations
@@ -80,13 +80,8 @@ def _largest_product(setting: TrainingSetting, columns: PlanColumns) -> Iterator
         D=demand.contracted_width,
         F=float(demand.produced_width / demand.num_shards),
     )
-    busy = derive(
-        attained_s,
-        flops=float(demand.busiest_flops),
-        C_flops_per_s=demand.flops_per_s,
-        traffic_bytes=float(demand.traffic_bytes),
-        W_bytes_per_s=demand.bytes_per_s,
-    )
+    formula, asked = product_formula(demand, "output", setting=setting)
+    busy = derive(formula, **{name: float(value) for name, value in asked.items()})
     yield replace(flops, quantity=f"FLOPs of {path}, one microbatch on one device")
     yield replace(busy, quantity=f"time of {path}, forward, overhead apart")
 

@@ -11,7 +11,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.causes import ATTENTION, COMMUNICATION, RECOMPUTE, time_by_cause
-from ridgeline.cost.operation import is_quantized
+from ridgeline.cost.product import is_quantized
 from ridgeline.cost.step_collectives import part_of, step_collectives
 from ridgeline.cost.training import training_step
 from ridgeline.errors import InfeasibleError

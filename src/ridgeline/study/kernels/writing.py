@@ -1,0 +1,181 @@
+"""Writes the calibration file of a chip: fitted facts with their residuals, the others as they stand.
+
+What a chip's own times do not identify it borrows from its nearest relative that has them, marked `derived`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ridgeline.hardware.chip import Fact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import date
+
+    from ridgeline.study.kernels.fit import FittedFact, KernelFit, Residual
+
+RELATIVES: Mapping[str, tuple[str, ...]] = {
+    "tpu7x": ("v6e",),
+    "v6e": ("tpu7x",),
+    "v5p": ("v6e",),
+    "v5e": ("v5p",),
+    "v4": ("v5p",),
+    "v3": ("v5p",),
+    "a100-40gb": ("h100",),
+    "a100-80gb": ("a100-40gb", "h100"),
+    "h200": ("h100",),
+    "b200": ("h100",),
+    "b300": ("b200", "h100"),
+    "gb200": ("b200", "h100"),
+    "gb300": ("b200", "h100"),
+    "mi300x": ("h100",),
+}
+"""From whom a chip borrows, nearest first: same silicon, then the same width of matrix unit, then the same maker."""
+
+_OTHER_MAKER = "mi300x"
+_FRACTIONS = ("grouped_matmul", "attention_forward", "attention_backward")
+
+BACKWARD_OVER_FORWARD: Mapping[str, tuple[float, str, str]] = {
+    "v6e": (
+        1.17,
+        "yxanul/yxTPU (183bdc5, results/RESULTS.md, 2026-07-20)",
+        "Forward times 1.17: its splash kernels took 18.2 ms forward, 38.7 ms backward in one step; 2.5 x 18.2 / 38.7.",
+    ),
+    "v5p": (
+        5 / 7,
+        "Ridgeline docs/calibration.md",
+        "Forward times 5/7: the usual backward is two kernels that do seven matmuls where five are counted.",
+    ),
+}
+"""Attention's backward fraction over its forward one, where no backward kernel was timed by itself."""
+
+KERNEL_KEYS = (
+    *(f"grouped_matmul.{product}" for product in ("output", "input_gradient", "weight_gradient")),
+    *(f"grouped_edge_rows.{product}" for product in ("output", "input_gradient", "weight_gradient")),
+    *("attention_forward", "attention_backward", "attention_block", "attention_row_keys"),
+    *("attention_head_dim.64", "attention_head_dim.256"),
+    *("loss_forward_bytes", "loss_backward_bytes"),
+)
+"""The keys of a calibration file that kernel times settle, in the order of the file."""
+
+
+def measured_facts(fit: KernelFit, *, source: str, fitted_on: date) -> dict[str, Fact]:
+    """The fitted parameters of a chip as facts.
+
+    Args:
+        fit: Of the chip.
+        source: Of the times.
+        fitted_on: The day, for the note.
+    """
+    return {
+        fact.key: Fact(value=fact.value, kind="measured", source=source, note=_note(fact, fit, fitted_on))
+        for fact in fit.facts
+    }
+
+
+def kernel_facts(
+    chip: str, measured: Mapping[str, Mapping[str, Fact]], matmul_fraction: Mapping[str, float]
+) -> dict[str, Fact]:
+    """A chip's kernel parameters: measured on it, derived from its forward kernel, or borrowed.
+
+    Args:
+        chip: Name in the catalogue.
+        measured: Facts of `measured_facts`, by chip.
+        matmul_fraction: What the best bf16 matmul of each chip reaches; another maker's fractions are scaled by it.
+    """
+    facts = dict(measured.get(chip, {}))
+    if "attention_backward" not in facts and "attention_forward" in facts and chip in BACKWARD_OVER_FORWARD:
+        ratio, source, note = BACKWARD_OVER_FORWARD[chip]
+        value = float(f"{facts['attention_forward'].value * ratio:.3g}")
+        facts["attention_backward"] = Fact(value=value, kind="derived", source=source, note=note)
+    for key in KERNEL_KEYS:
+        if key not in facts:
+            facts[key] = _borrowed(chip, key, measured, matmul_fraction, own=facts)
+    return facts
+
+
+def calibration_toml(chip: str, facts: Mapping[str, Fact], *, heading: Sequence[str] = ()) -> str:
+    """The text of a calibration file.
+
+    Args:
+        chip: Name in the catalogue.
+        facts: Every fact by its dotted key, in the order to write.
+        heading: Lines of comment below the first.
+    """
+    return "\n".join((*_heading(chip, heading), *(line for key, fact in facts.items() for line in _table(key, fact))))
+
+
+def _heading(chip: str, lines: Sequence[str]) -> Iterator[str]:
+    yield (
+        f"# What programs reach of the peaks of {chip}. "
+        "Method: docs/calibration.md. Fractions unless the key ends in a unit."
+    )
+    for line in lines:
+        yield f"# {line}"
+
+
+def _table(key: str, fact: Fact) -> Iterator[str]:
+    yield ""
+    yield f"[{key}]"
+    yield f"value = {fact.value:.6g}"
+    for name in ("kind", "source", "note"):
+        text = str(getattr(fact, name)).replace("\\", "\\\\").replace('"', '\\"')
+        yield f'{name} = "{text}"'
+    if key == "spread":
+        yield ""
+
+
+def _note(fact: FittedFact, fit: KernelFit, fitted_on: date) -> str:
+    residuals = "; ".join(_in_words(residual) for residual in fit.residuals if _is_of(residual, fact.key))
+    return f"Fitted to {fact.num_times} times on {fitted_on.isoformat()}. Held out: {residuals}."
+
+
+def _is_of(residual: Residual, key: str) -> bool:
+    kernel, variant = residual.kernel, residual.variant
+    match key.partition("."):
+        case ("grouped_matmul" | "grouped_edge_rows", _, product):
+            return (kernel, variant) == ("grouped_matmul", product)
+        case (name, _, _) if name.startswith("loss_"):
+            return kernel == "loss" and variant in name
+        case (name, _, _) if name in ("attention_forward", "attention_backward"):
+            return kernel == "attention" and variant in name
+        case _:
+            return kernel == "attention"
+
+
+def _in_words(residual: Residual) -> str:
+    if not residual.num_held_out:
+        return f"{residual.variant}, none"
+    return (
+        f"{residual.variant}, {residual.num_held_out} times, median error {residual.median_error:.1%}, "
+        f"nine of ten below {residual.p90_error:.1%}"
+    )
+
+
+def _borrowed(
+    chip: str,
+    key: str,
+    measured: Mapping[str, Mapping[str, Fact]],
+    matmul_fraction: Mapping[str, float],
+    *,
+    own: Mapping[str, Fact],
+) -> Fact:
+    """The same number of the nearest relative; a lone forward kernel's backward keeps what the relative's does."""
+    lender = next(name for name in RELATIVES[chip] if key in measured.get(name, {}) or _is_lent(key, name))
+    lent = kernel_facts(lender, measured, matmul_fraction)[key]
+    if key == "attention_backward" and "attention_forward" in own:
+        forward = measured[lender]["attention_forward"].value
+        value = own["attention_forward"].value * lent.value / forward
+        note = f"Forward times what the backward keeps of it on {lender} ({lent.value:g} / {forward:g})."
+    elif chip == _OTHER_MAKER and key.partition(".")[0] in _FRACTIONS:
+        kept = matmul_fraction[chip] / matmul_fraction[lender]
+        value = lent.value * kept
+        note = f"The fraction of {lender}, times what its best matmul keeps of that of {lender} ({kept:.3g}). Assumed."
+    else:
+        value, note = lent.value, f"As {lender}: its nearest measured relative; assumed."
+    return Fact(value=float(f"{value:.3g}"), kind="derived", source="Ridgeline docs/calibration.md", note=note)
+
+
+def _is_lent(key: str, lender: str) -> bool:
+    return key == "attention_backward" and lender in BACKWARD_OVER_FORWARD
