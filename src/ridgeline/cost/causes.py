@@ -32,6 +32,7 @@ COMMUNICATION: Mapping[str, str] = {
     "weights": "weight gathers",
     "expert_weights": "expert weight gathers",
     "data": "gradient all-reduce",
+    "expert_data": "gradient all-reduce",
     "stage": "pipeline hand-over",
 }
 """By group of devices."""
