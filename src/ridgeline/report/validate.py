@@ -10,7 +10,7 @@ from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report, Table
 from ridgeline.report.chart import Axis, Chart, Curve, Scatter
 from ridgeline.report.jsonable import Json, jsonable
 from ridgeline.study.score import CLOSE
-from ridgeline.units import format_count, format_fraction, format_seconds
+from ridgeline.units import format_count, format_fraction, format_seconds, format_things
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,6 +50,7 @@ def validate_json(answer: ValidateAnswer) -> dict[str, Json]:
         "used": len(answer.rows),
         "skipped": [{"id": each.id, "reason": each.reason} for each in answer.skipped],
         **_score_json(answer.score),
+        "bias_of_step_time": answer.step_bias,
         "groups": {
             name: {value: _score_json(score, counts=True) for value, score in scores.items()}
             for name, scores in answer.groups.items()
@@ -99,8 +100,9 @@ def _headline(answer: ValidateAnswer) -> str:
     if found is None:
         return f"none of {answer.considered:,} records is used"
     return (
-        f"{found.rows:,} measurements of {found.clusters:,} jobs: mean absolute error {format_fraction(found.mape)}, "
-        f"bias {_signed(found.bias)}"
+        f"{format_things(found.rows, 'measurement')} of {format_things(found.clusters, 'job')}: "
+        f"mean absolute error {format_fraction(found.mape)}, "
+        f"bias of step times {_signed(answer.step_bias or 0.0)}"
     )
 
 

@@ -44,6 +44,18 @@ class ValidatedRow:
     spread: tuple[float, float] | None
 
     @property
+    def as_step_time(self) -> ScoredRow:
+        """The same with a throughput turned into the step time that it gives."""
+        step = self.estimate.step
+        return ScoredRow(
+            cluster=self.scored.cluster,
+            measured=self.case.step_s,
+            expected=step.expected_s,
+            low=step.low_s,
+            high=step.high_s,
+        )
+
+    @property
     def causes(self) -> Mapping[str, float]:
         """Parts of the expected step by cause, largest first; they add up to 1."""
         step = self.estimate.step
@@ -91,6 +103,12 @@ class ValidateAnswer:
     def considered(self) -> int:
         """Records that were looked at."""
         return len(self.rows) + len(self.memory) + len(self.skipped)
+
+    @property
+    def step_bias(self) -> float | None:
+        """Bias of step times, whatever was measured: a throughput that is too high is a time that is too short."""
+        found = score([row.as_step_time for row in self.rows])
+        return None if found is None else found.bias
 
     @property
     def ranked(self) -> RankAgreement:
