@@ -103,6 +103,7 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
     later = gradients - gradient_bytes(P=in_layers, b_g=BYTES_OF[setting.dtypes.gradients])
     is_cast = 0.0 if setting.dtypes.weights == setting.dtypes.compute else 1.0
     copied = elements if optimizer.distributed else in_layers
+    added_in_place = 1.0 if setting.is_eager or optimizer.distributed else 0.0
     layer_set = _layer_working_bytes(setting, columns, rows)
     head_set, waiting, longer = _head_working_bytes(setting, columns, rows)
     saved, offloaded = _kept_bytes(setting, columns, rows)
@@ -113,7 +114,7 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
             "gathered_weights": _gathered_once_bytes(setting, columns),
             "optimizer": moments * on_device,
             "gradients": gradients,
-            "gradient_accumulator": gradients * smaller(columns.accumulation - 1.0, 1.0),
+            "gradient_accumulator": gradients * smaller(columns.accumulation - 1.0, 1.0) * (1.0 - added_in_place),
             "saved_activations": saved,
             "layer_working_set": layer_set,
             "head_waiting": larger(waiting - later, 0.0),
@@ -122,7 +123,8 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
     )
     more = larger(waiting + longer - later, 0.0) - going_back.parts["head_waiting"]
     more = np.where(going_back.total_bytes + more <= COMFORT * setting.usable_hbm_bytes, more, 0.0)
-    head = larger(head_set - going_back.parts["head_waiting"] - more - layer_set - gradients, 0.0)
+    instead = layer_set + gradients * (1.0 - added_in_place)
+    head = larger(head_set - going_back.parts["head_waiting"] - more - instead, 0.0)
     parts = {**going_back.parts, "logits_waiting": more, "head_working_set": head}
     return MemoryColumns(parts=parts, host_bytes=going_back.host_bytes)
 

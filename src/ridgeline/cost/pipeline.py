@@ -16,11 +16,14 @@ import numpy as np
 
 from ridgeline.cost.laws_pipeline import layers_of_busiest_stage, microbatches_in_schedule
 from ridgeline.cost.work import larger, smaller
+from ridgeline.model.operations import weights_of
 
 if TYPE_CHECKING:
     from ridgeline.cost.columns import PlanColumns, TrainingSetting
     from ridgeline.cost.work import Number
     from ridgeline.model.operations import Layer, ModelTree
+
+_TABLES = 2
 
 
 def stacked_layers(tree: ModelTree) -> tuple[int, int]:
@@ -62,6 +65,18 @@ def held_share(layer: Layer, setting: TrainingSetting, columns: PlanColumns) -> 
         return worked_share(setting, columns)
     inside = pipelined_share(layer, setting, columns)
     return inside / columns.stages + (1.0 - inside)
+
+
+def held_tables_share(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Of the tables outside the layers, the share that the busiest stage holds.
+
+    On GPUs the first stage has the embedding and the last the head: of two tables a stage has one.
+    """
+    outside = (*setting.tree.embedding.operations, *setting.tree.head.operations)
+    tables = {tensor.name for operation in outside for tensor in weights_of(operation) if "vocab" in tensor.axes}
+    if not has_uneven_stages(setting) or len(tables) < _TABLES:
+        return 1.0
+    return 1.0 - 0.5 * smaller(columns.stages - 1.0, 1.0)
 
 
 def worked_share(setting: TrainingSetting, columns: PlanColumns) -> Number:

@@ -28,6 +28,7 @@ from ridgeline.cost.operation import operation_cost, transfer_part
 from ridgeline.cost.pipeline import (
     has_uneven_stages,
     held_share,
+    held_tables_share,
     is_interleaved,
     pipelined_share,
     spared_share,
@@ -84,9 +85,7 @@ def _launches(setting: TrainingSetting, columns: PlanColumns, step: Part) -> Par
     for layer in setting.tree.layers:
         total = total + layer.count * num_kernels(layer, setting=setting, columns=columns)
     busy_s = total * worked_share(setting, columns) * columns.microsteps * LAUNCH_S
-    return Part(
-        name="launches", phase="step", resource="overhead", expected_s=larger(busy_s - step.expected_s, 0.0)
-    )
+    return Part(name="launches", phase="step", resource="overhead", expected_s=larger(busy_s - step.expected_s, 0.0))
 
 
 def _contention(setting: TrainingSetting, step: Part) -> Part:
@@ -150,8 +149,9 @@ def step_weights(tree: ModelTree) -> Iterator[tuple[Tensor, int, bool]]:
 def held_weights(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tuple[Tensor, Number, bool]]:
     """Every weight once, with how many layers of it the busiest stage holds, and whether it lies outside the layers."""
     shares = {layer.name: held_share(layer, setting, columns) for layer in setting.tree.layers}
+    tables = held_tables_share(setting, columns)
     for tensor, count, outside in step_weights(setting.tree):
-        yield tensor, 1.0 if outside else count * shares[tensor.name.partition("/")[0]], outside
+        yield tensor, tables if outside else count * shares[tensor.name.partition("/")[0]], outside
 
 
 def local_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:

@@ -14,6 +14,7 @@ from ridgeline.errors import InputError
 from ridgeline.job.job import Job
 from ridgeline.job.reading import job_of_tables
 from ridgeline.model.flop_convention import CONVENTIONS, training_flops_per_token
+from ridgeline.model.spec import MoeSpec
 from ridgeline.model.tree import model_tree
 from ridgeline.model.zoo import load_model
 from ridgeline.study.measured.case import MeasuredCase
@@ -33,6 +34,7 @@ from ridgeline.study.measured.records import number, record_id, records_of, skip
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ridgeline.model.spec import ModelSpec
     from ridgeline.study.measured.case import Metric, Skipped, SourceOfMeasured
     from ridgeline.study.measured.gpu_settings import Choice
     from ridgeline.study.measured.records import Record
@@ -194,18 +196,23 @@ def _model(record: Record) -> tuple[str | Mapping[str, object], tuple[str, ...]]
         except InputError as unknown:
             error = unknown
             continue
-        table, assumed = {"base": spec.name, **_changes(record, spec.num_layers)}, ()
-        if spec.mtp_layers and "layers" not in record:
-            table["num_layers"] = spec.num_layers + spec.mtp_layers
-            assumed = ("multi-token prediction as one layer more",)
-        return (spec.name if len(table) == 1 else {**table, "name": spec.name}), assumed
+        changes, assumed = _changes(record, spec)
+        return ({"base": spec.name, "name": spec.name, **changes} if changes else spec.name), assumed
     raise unusable("unknown model", said, key="model") from error
 
 
-def _changes(record: Record, num_layers: int) -> dict[str, object]:
-    """Dimensions that a row states and that are not the zoo model's."""
+def _changes(record: Record, spec: ModelSpec) -> tuple[dict[str, object], tuple[str, ...]]:
+    """What of a run's model is not the zoo's: layers left out, a second token predicted; and what was assumed."""
     layers = whole(record, "layers")
-    return {"num_layers": layers} if layers is not None and layers != num_layers else {}
+    if layers is None:
+        more = spec.num_layers + spec.mtp_layers
+        return ({"num_layers": more}, ("multi-token prediction as one layer more",)) if spec.mtp_layers else ({}, ())
+    if layers == spec.num_layers:
+        return {}, ()
+    has_experts = [isinstance(layer.mlp, MoeSpec) for layer, count in spec.layers for _ in range(count)]
+    if any(has_experts) and not any(has_experts[:2]):
+        return {"num_layers": layers, "leading": ["dense"]}, ("of a model cut short one layer is dense",)
+    return {"num_layers": layers}, ()
 
 
 def _plan(record: Record, degrees: _Degrees, steps: int, choices: Mapping[str, Choice]) -> dict[str, object]:
