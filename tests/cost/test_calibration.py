@@ -16,6 +16,7 @@ KEYS = (
     *("attention_forward", "attention_backward", "attention_block", "attention_row_keys", "attention_head_dim.64"),
     *("loss_forward_bytes", "loss_backward_bytes"),
     *("overlap", "unhidden", "tensor_overlap", "step_overhead_s", "spread"),
+    *("link_several_rings", "network_step_s", "unhidden_gather", "unhidden_sum", "unhidden_network", "sum_passes"),
 )
 COMPLETE = "\n".join(f"[{key}]\n{FACT}" for key in KEYS)
 

@@ -27,7 +27,10 @@ _SUFFIX = ".toml"
 _KINDS = ("published", "measured", "derived")
 _TABLES = ("matmul", "grouped_matmul", "grouped_edge_rows", "attention_head_dim")
 _SCALARS = frozenset(field.name for field in fields(Efficiency)) - {*_TABLES, "facts"}
-_NOT_FRACTIONS = ("grouped_edge_rows", "attention_block", "attention_row_keys", "attention_head_dim", "loss_")
+_NOT_FRACTIONS = (
+    *("grouped_edge_rows", "attention_block", "attention_row_keys", "attention_head_dim"),
+    *("loss_", "sum_passes"),
+)
 _REFERENCE_HEAD_DIM = 128
 
 

@@ -101,5 +101,8 @@ def busy_s(step: Part, setting: TrainingSetting) -> dict[str, float]:
         elif part.composition == "leaf":
             for resource, moved_bytes in part.work.amounts.items():
                 wire = "network" if resource == "network" else "ici"
-                totals[wire] = totals.get(wire, 0.0) + float(moved_bytes) / rates[wire]
+                wire_s = float(moved_bytes) / rates[wire]
+                if wire == "ici" and not float(part.work.amounts.get("network", 0.0)):
+                    wire_s = max(wire_s, float(part.expected_s))
+                totals[wire] = totals.get(wire, 0.0) + wire_s
     return totals

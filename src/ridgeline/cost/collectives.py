@@ -304,6 +304,8 @@ class Link:
         network_exchange_load: Network, per byte a device holds in an all-to-all.
         network_permute_load: Network, per byte handed to a neighbour.
         latency_s: Floor of one gather.
+        num_rings: Rings of a torus that the group runs around at once.
+        network_steps: Of a ring over the network.
     """
 
     size: Number = 1.0
@@ -314,6 +316,8 @@ class Link:
     network_exchange_load: Number = 0.0
     network_permute_load: Number = 0.0
     latency_s: Number = 0.0
+    num_rings: Number = 0.0
+    network_steps: Number = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,17 +329,23 @@ class Transfer:
         link_bytes: Over the busiest fast link of a device.
         network_bytes: Over its network port.
         latency_s: Floor, whatever the bytes.
+        num_rings: Rings of a torus that it runs around at once.
+        network_steps: Of a ring over the network, one after the other.
     """
 
     array_bytes: Number
     link_bytes: Number
     network_bytes: Number
     latency_s: Number
+    num_rings: Number = 0.0
+    network_steps: Number = 0.0
 
-    def expected_s(self, *, link_bytes_per_s: float, network_bytes_per_s: float) -> Number:
-        """The slower stage, or the latency floor: max(bytes/W_link, bytes/W_network, latency)."""
-        bandwidth_s = larger(self.link_bytes / link_bytes_per_s, self.network_bytes / network_bytes_per_s)
-        return larger(bandwidth_s, self.latency_s)
+    def expected_s(
+        self, *, link_bytes_per_s: Number, network_bytes_per_s: float, network_step_s: float = 0.0
+    ) -> Number:
+        """The slower stage, or the latency floor: max(bytes/W_link, bytes/W_network + steps, latency)."""
+        network_s = self.network_bytes / network_bytes_per_s + self.network_steps * network_step_s
+        return larger(larger(self.link_bytes / link_bytes_per_s, network_s), self.latency_s)
 
 
 def gather(link: Link, V_bytes: Number) -> Transfer:
@@ -345,6 +355,8 @@ def gather(link: Link, V_bytes: Number) -> Transfer:
         link_bytes=V_bytes * link.gather_load,
         network_bytes=V_bytes * link.network_gather_load,
         latency_s=link.latency_s,
+        num_rings=link.num_rings,
+        network_steps=link.network_steps,
     )
 
 
@@ -355,6 +367,8 @@ def reduce(link: Link, V_bytes: Number) -> Transfer:
         link_bytes=2 * V_bytes * link.gather_load,
         network_bytes=2 * V_bytes * link.network_gather_load,
         latency_s=2 * link.latency_s,
+        num_rings=link.num_rings,
+        network_steps=2 * link.network_steps,
     )
 
 
@@ -365,6 +379,8 @@ def exchange(link: Link, V_bytes: Number) -> Transfer:
         link_bytes=V_bytes * link.exchange_load,
         network_bytes=V_bytes * link.network_exchange_load,
         latency_s=link.latency_s,
+        num_rings=link.num_rings,
+        network_steps=link.network_steps,
     )
 
 

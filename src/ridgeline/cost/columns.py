@@ -108,7 +108,7 @@ class TrainingSetting:
     @property
     def hiding(self) -> Hiding:
         """How far compute hides the collectives and transfers that run beside it."""
-        return Hiding(overlap=self.efficiency.overlap, unhidden=self.efficiency.unhidden)
+        return Hiding(overlap=self.efficiency.overlap, unhidden_share=self.efficiency.unhidden)
 
     @property
     def usable_hbm_bytes(self) -> float:

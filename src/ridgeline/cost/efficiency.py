@@ -9,9 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ridgeline.cost.work import larger, smaller
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ridgeline.cost.work import Number
     from ridgeline.hardware.chip import Fact
 
 
@@ -37,10 +40,17 @@ class Efficiency:
         vector: Fraction of HBM bandwidth that fused elementwise passes reach.
         hbm: Fraction of HBM bandwidth that large copies reach.
         link: Fraction of a link's one-way rate that ring collectives reach (ICI, NVLink).
-        network: The same for DCN or the GPU network.
+        link_several_rings: What of that is left where a collective runs around several rings of a torus at once.
+        network: The same as `link` for DCN or the GPU network.
+        network_step_s: Time of one step of a ring over the network beside what its bytes take: host, switch, jitter.
         pcie: The same for host transfers.
         overlap: Fraction of a layer's compute time behind which its FSDP collectives can hide.
-        unhidden: Fraction of those collectives that nothing hides, however long the compute: a layer's first gather.
+        unhidden: Fraction of transfers beside compute that nothing hides, however long it is: the first ones.
+        unhidden_gather: The same for FSDP's gathers: a layer's first; all, where the compiler makes them synchronous.
+        unhidden_sum: The same for the sums of gradients over FSDP's ways.
+        unhidden_network: The same for the sums of gradients of replicas across slices, or GPU nodes.
+        sum_passes: Times that such a sum crosses the links: 1 as a reduce-scatter, 2 as an all-reduce of which each
+            device keeps its shard.
         tensor_overlap: Fraction of tensor-parallel collective time that is hidden (collective matmul).
         step_overhead_s: Fixed time per optimizer step (launch, host, input).
         spread: Half-width of the interval around the estimate, as a fraction (low = 1/(1+spread), high = 1+spread).
@@ -61,14 +71,25 @@ class Efficiency:
     vector: float
     hbm: float
     link: float
+    link_several_rings: float
     network: float
+    network_step_s: float
     pcie: float
     overlap: float
     unhidden: float
+    unhidden_gather: float
+    unhidden_sum: float
+    unhidden_network: float
+    sum_passes: float
     tensor_overlap: float
     step_overhead_s: float
     spread: float
     facts: Mapping[str, Fact]
+
+    def link_fraction(self, num_rings: Number) -> Number:
+        """Fraction of the links' rate that a collective reaches around one ring of a torus, or several at once."""
+        are_several = smaller(larger(num_rings - 1.0, 0.0), 1.0)
+        return self.link * (1.0 - are_several * (1.0 - self.link_several_rings))
 
     def at_head_dim(self, width: float) -> float:
         """Attention's efficiency at a head dim over that at 128."""

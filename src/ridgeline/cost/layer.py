@@ -19,7 +19,7 @@ import numpy as np
 
 from ridgeline.cost.collectives import gather
 from ridgeline.cost.columns import PlanColumns, TrainingSetting, gathered_shards
-from ridgeline.cost.operation import operation_cost, traffic_part, transfer_part
+from ridgeline.cost.operation import gather_and_sum, operation_cost, traffic_part, transfer_part
 from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, in_sequence, overlapped, scaled, smaller
 from ridgeline.job.remat import LAYER_INPUT
 from ridgeline.model.accounting import named_outputs
@@ -43,9 +43,9 @@ def layer_cost(
         )
         forward.append(block_forward)
         backward.insert(0, block_backward)
-    gathers = list(_weight_gathers(layer, setting=setting, columns=columns))
+    moved = list(_weights_moved(layer, setting=setting, columns=columns))
+    gathers, sums = [gathered for gathered, _ in moved], [summed for _, summed in moved]
     to_host = host_part("offload", "forward", _offloaded_bytes(layer, rows, embed_dim, setting, columns), setting)
-    scatters = [replace(part, name=part.name.replace("all_gather", "reduce_scatter")) for part in gathers]
     once, again = _gathers_of_a_microbatch(columns)
     return (
         overlapped(
@@ -63,7 +63,7 @@ def layer_cost(
                 replace(part, phase="backward")
                 for part in (
                     *(scaled(part, again) for part in gathers),
-                    *(scaled(part, once) for part in scatters),
+                    *(scaled(part, once) for part in sums),
                     to_host,
                 )
             ],
@@ -157,12 +157,12 @@ def _exposed(part: Part, share: float) -> Part:
     return replace(part, expected_s=part.expected_s * share)
 
 
-def _weight_gathers(layer: Layer, *, setting: TrainingSetting, columns: PlanColumns) -> Iterator[Part]:
-    """FSDP's gathers of one layer: dense weights over one group, expert weights over another."""
+def _weights_moved(layer: Layer, *, setting: TrainingSetting, columns: PlanColumns) -> Iterator[tuple[Part, Part]]:
+    """FSDP's gathers and sums of one layer: dense weights over one group, expert weights over another."""
     for group, members in _by_group(layer):
         needed = gathered_bytes(members, columns=columns, element_bytes=setting.compute_bytes)
         transfer = gather(columns.links[group], needed)
-        yield transfer_part(f"{group}/all_gather", "forward", group, transfer, setting=setting)
+        yield gather_and_sum(group, transfer, setting=setting)
 
 
 def _accumulation(layer: Layer, *, setting: TrainingSetting, columns: PlanColumns) -> Part:

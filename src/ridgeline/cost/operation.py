@@ -80,12 +80,31 @@ def transfer_part(name: str, phase: Phase, group: str, transfer: Transfer, *, se
         phase=phase,
         resource="ici",
         expected_s=transfer.expected_s(
-            link_bytes_per_s=setting.link_bytes_per_s * efficiency.link,
+            link_bytes_per_s=setting.link_bytes_per_s * efficiency.link_fraction(transfer.num_rings),
             network_bytes_per_s=chip.network_bytes_per_s * efficiency.network,
+            network_step_s=efficiency.network_step_s,
         ),
         work=Work(amounts={f"link.{group}": transfer.link_bytes, "network": transfer.network_bytes}),
         array_bytes=transfer.array_bytes,
     )
+
+
+def gather_and_sum(group: str, transfer: Transfer, *, setting: TrainingSetting) -> tuple[Part, Part]:
+    """FSDP's gather of weights, and the sum of their gradients, its transpose.
+
+    Where the compiler writes a reduce-scatter as an all-reduce, the links are busy twice as long for it; the bound
+    keeps the bytes of the reduce-scatter.
+    """
+    efficiency = setting.efficiency
+    gathered = transfer_part(f"{group}/all_gather", "forward", group, transfer, setting=setting)
+    summed = replace(
+        gathered,
+        name=f"{group}/reduce_scatter",
+        phase="backward",
+        expected_s=gathered.expected_s * efficiency.sum_passes,
+        unhidden_share=efficiency.unhidden_sum,
+    )
+    return replace(gathered, unhidden_share=efficiency.unhidden_gather), summed
 
 
 def traffic_part(

@@ -24,7 +24,7 @@ from ridgeline.cost.launches import LAUNCH_S, num_kernels
 from ridgeline.cost.laws_memory import gradient_bytes, optimizer_bytes, weight_bytes
 from ridgeline.cost.laws_pipeline import bubble_ratio
 from ridgeline.cost.layer import gathered_bytes, host_part, layer_cost
-from ridgeline.cost.operation import operation_cost, transfer_part
+from ridgeline.cost.operation import gather_and_sum, operation_cost, transfer_part
 from ridgeline.cost.pipeline import (
     has_uneven_stages,
     held_share,
@@ -243,13 +243,12 @@ def _outside(name: str, block: Block, setting: TrainingSetting, columns: PlanCol
             backward.insert(0, in_sequence("recompute", "recompute", again))
     needed = gathered_bytes(block.operations, columns=columns, element_bytes=setting.compute_bytes)
     transfer = gather(columns.links["weights"], needed)
-    gathers = transfer_part("weights/all_gather", "forward", "weights", transfer, setting=setting)
-    scatters = transfer_part("weights/reduce_scatter", "backward", "weights", transfer, setting=setting)
+    gathers, sums = gather_and_sum("weights", transfer, setting=setting)
     return overlapped(
         name,
         "step",
         in_sequence("compute", "step", [*forward, *backward], times=columns.microsteps),
-        [scaled(gathers, columns.microsteps), scaled(scatters, columns.microsteps)],
+        [scaled(gathers, columns.microsteps), scaled(sums, columns.microsteps)],
         hiding=setting.hiding,
     )
 
@@ -257,7 +256,7 @@ def _outside(name: str, block: Block, setting: TrainingSetting, columns: PlanCol
 def _gradient_sync(setting: TrainingSetting, columns: PlanColumns) -> Iterator[Part]:
     """Sum of gradients over replicas, once a step.
 
-    An all-reduce over dp, and dp across slices, in the compute dtype; a distributed optimizer reduce-scatters what
+    All-reduces over dp, and dp across slices, in the compute dtype; a distributed optimizer reduce-scatters what
     has been accumulated. What every stage of a pipeline holds is summed over the stages as well.
     """
     for group, elements in _elements_by_group(setting, columns).items():
@@ -265,11 +264,21 @@ def _gradient_sync(setting: TrainingSetting, columns: PlanColumns) -> Iterator[P
             transfer = gather(columns.links[group], elements * setting.gradient_bytes)
             yield transfer_part(f"{group}/reduce_scatter", "backward", group, transfer, setting=setting)
         else:
-            transfer = reduce(columns.links[group], elements * setting.compute_bytes)
-            yield transfer_part("gradient/all_reduce", "backward", group, transfer, setting=setting)
+            yield _replicas_sum(group, elements * setting.compute_bytes, setting=setting, columns=columns)
     replicated_bytes = _elements_on_all_stages(setting, columns) * setting.compute_bytes
     transfer = reduce(columns.links["stage"], replicated_bytes)
     yield transfer_part("gradient/all_reduce", "backward", "stage", transfer, setting=setting)
+
+
+def _replicas_sum(group: str, summed_bytes: Number, *, setting: TrainingSetting, columns: PlanColumns) -> Part:
+    """All-reduces of the gradients over replicas, one a layer as the backward pass ends it."""
+    link, efficiency = columns.links[group], setting.efficiency
+    num_sums = sum(layer.count for layer in setting.tree.layers) / columns.stages
+    transfer = reduce(link, summed_bytes)
+    transfer = replace(transfer, network_steps=transfer.network_steps * num_sums)
+    summed = transfer_part("gradient/all_reduce", "backward", group, transfer, setting=setting)
+    within, across = efficiency.unhidden_sum, efficiency.unhidden_network
+    return replace(summed, unhidden_share=within + (across - within) * smaller(link.network_steps, 1.0))
 
 
 def _weight_sync(setting: TrainingSetting, columns: PlanColumns) -> Iterator[Part]:

@@ -93,6 +93,11 @@ class Stage:
     lanes: tuple[Lane, ...] = ()
 
     @property
+    def num_rings(self) -> int:
+        """Lanes of a torus that close."""
+        return sum(lane.wiring != "line" for lane in self.lanes)
+
+    @property
     def gather_load(self) -> float:
         """Bytes over the busiest link per byte of a gathered array."""
         return float(gather_load(N=self.size, n=self.links)) * self.share
@@ -163,4 +168,6 @@ def link_over(stages: Sequence[Stage], *, link_bytes_per_s: float) -> Link:
         network_exchange_load=0.0 if slow is None else slow.exchange_load,
         network_permute_load=0.0 if slow is None else slow.permute_load,
         latency_s=sum(stage.latency_s for stage in stages),
+        network_steps=0.0 if slow is None else slow.size - 1,
+        num_rings=float(sum(stage.num_rings for stage in stages)),
     )

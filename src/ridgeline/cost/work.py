@@ -75,7 +75,7 @@ class Part:
         once: The children of one repetition, in order.
         times: Repetitions.
         array_bytes: Of a collective: the gathered, scattered, summed or exchanged array of one repetition.
-        unhidden: Fraction of `expected_s` that shows even if another part hides this one; None leaves it to `Hiding`.
+        unhidden_share: Of `expected_s`, shown even where another part hides this one; None leaves it to `Hiding`.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Part:
     once: tuple[Part, ...] = ()
     times: Number = 1.0
     array_bytes: Number = 0.0
-    unhidden: float | None = None
+    unhidden_share: Number | None = None
 
     @property
     def children(self) -> tuple[Part, ...]:
@@ -126,21 +126,21 @@ class Hiding:
 
     Attributes:
         overlap: Fraction of the front's time behind which the other can run.
-        unhidden: Fraction of the other that shows in any case, unless the part says otherwise.
+        unhidden_share: Fraction of the other that shows in any case, unless the part says otherwise.
     """
 
     overlap: Number
-    unhidden: float
+    unhidden_share: float
 
 
 def overlapped(name: str, phase: Phase, front: Part, behind: Sequence[Part], *, hiding: Hiding) -> Part:
     """`front` hides `behind` as far as its time reaches; the rest is exposed (`exposed_s`).
 
     >>> compute, gather = (Part(name=n, phase="forward", expected_s=s) for n, s in (("c", 10.0), ("g", 12.0)))
-    >>> overlapped("layer", "forward", compute, [gather], hiding=Hiding(overlap=0.9, unhidden=0.1)).expected_s
+    >>> overlapped("layer", "forward", compute, [gather], hiding=Hiding(overlap=0.9, unhidden_share=0.1)).expected_s
     13.0
     """
-    known = tuple(replace(part, unhidden=_unhidden(part, hiding)) for part in behind)
+    known = tuple(replace(part, unhidden_share=_unhidden(part, hiding)) for part in behind)
     exposed = exposed_s(
         front_s=front.expected_s,
         behind_s=_total([part.expected_s for part in known]),
@@ -171,8 +171,9 @@ def shown_shares(part: Part) -> Iterator[tuple[Part, float]]:
 
     >>> times_s = {"compute": 9.0, "gather": 4.0, "sum": 2.0}
     >>> front, gather, add = (Part(name=name, phase="backward", expected_s=s) for name, s in times_s.items())
-    >>> waiting = replace(add, unhidden=1.0)
-    >>> both = overlapped("layer", "backward", front, [gather, waiting], hiding=Hiding(overlap=0.9, unhidden=0.25))
+    >>> waiting = replace(add, unhidden_share=1.0)
+    >>> hiding = Hiding(overlap=0.9, unhidden_share=0.25)
+    >>> both = overlapped("layer", "backward", front, [gather, waiting], hiding=hiding)
     >>> [(child.name, share) for child, share in shown_shares(both)]
     [('gather', 0.25), ('sum', 1.0)]
 
@@ -185,7 +186,7 @@ def shown_shares(part: Part) -> Iterator[tuple[Part, float]]:
     more_s = float(part.expected_s) - float(front.expected_s) - least_s
     more = more_s / hidden_s if hidden_s > 0 else 0.0
     for child in behind:
-        least = child.unhidden or 0.0
+        least = 0.0 if child.unhidden_share is None else float(child.unhidden_share)
         yield child, least + (1.0 - least) * more
 
 
@@ -222,13 +223,13 @@ def smaller(a: Number, b: Number) -> Number:
     return np.minimum(a, b)
 
 
-def _unhidden(part: Part, hiding: Hiding) -> float:
-    return hiding.unhidden if part.unhidden is None else part.unhidden
+def _unhidden(part: Part, hiding: Hiding) -> Number:
+    return hiding.unhidden_share if part.unhidden_share is None else part.unhidden_share
 
 
 def _least_s(part: Part) -> Number:
     """What of a part shows in any case."""
-    return part.expected_s * (part.unhidden or 0.0)
+    return 0.0 if part.unhidden_share is None else part.expected_s * part.unhidden_share
 
 
 def _total(times_s: Sequence[Number]) -> Number:

@@ -1,0 +1,106 @@
+"""What a step waits for when it communicates, by hand: gathers, sums of gradients, and replicas across slices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ridgeline.cost.causes import time_by_cause
+from ridgeline.cost.collectives import Transfer
+from ridgeline.cost.training import local_elements, roofline_s, training_step
+from tests.cost.settings import one_plan, setting_on
+
+if TYPE_CHECKING:
+    from ridgeline.cost.columns import TrainingSetting
+    from ridgeline.cost.work import Part
+
+LAYERS = 8
+LAYER_WEIGHTS = 2048 * 128 * (16 + 2 * 8) + 16 * 128 * 2048 + 3 * 2048 * 8192 + 2 * 2048
+LAYER_BYTES = 2 * LAYER_WEIGHTS
+
+
+def setting_with(hardware: str, **efficiencies: float) -> TrainingSetting:
+    setting = setting_on(hardware)
+    return replace(setting, efficiency=replace(setting.efficiency, **efficiencies))
+
+
+def leaves(step: Part, name: str) -> list[Part]:
+    """Those of the layers."""
+    return [part for path, part in step.walk() if path.endswith(f"/{name}") and "/layer/" in path]
+
+
+def replicas(step: Part) -> list[Part]:
+    """Sums of gradients over replicas."""
+    found = (part for path, part in step.walk() if path.endswith("gradient/all_reduce"))
+    return [part for part in found if "link.data" in part.work.amounts]
+
+
+def test_around_two_rings_at_once_a_gather_reaches_less_of_four_links_than_around_one_of_two() -> None:
+    efficiencies = {"link": 0.9, "link_several_rings": 0.5}
+    ring = setting_with("v5e:16x16", **efficiencies)
+    (around_both,) = leaves(training_step(ring, one_plan(ring, {"fsdp": 256})), "weights/all_gather")[:1]
+    (around_one,) = leaves(training_step(ring, one_plan(ring, {"fsdp": 16, "dp": 16})), "weights/all_gather")[:1]
+
+    link_bytes_per_s = 50e9
+    both_s = LAYERS * LAYER_BYTES * 255 / 256 / (4 * link_bytes_per_s * 0.9 * 0.5)
+    one_s = LAYERS * LAYER_BYTES * 15 / 16 / (2 * link_bytes_per_s * 0.9)
+    assert float(around_both.expected_s) == pytest.approx(both_s)
+    assert float(around_one.expected_s) == pytest.approx(one_s)
+
+
+def test_lines_are_no_rings() -> None:
+    lines = setting_with("v5e:4x4", link=0.9, link_several_rings=0.5)
+    (gather,) = leaves(training_step(lines, one_plan(lines, {"fsdp": 16})), "weights/all_gather")[:1]
+
+    assert float(gather.expected_s) == pytest.approx(LAYERS * LAYER_BYTES * 15 / 16 / (2 * 50e9 * 0.9))
+
+
+def test_a_sum_written_as_an_all_reduce_takes_twice_as_long_as_its_gather_and_leaves_the_bound() -> None:
+    once, twice = (setting_with("v5e:16x16", sum_passes=passes, unhidden_sum=1.0) for passes in (1.0, 2.0))
+    steps = [training_step(setting, one_plan(setting, {"fsdp": 256})) for setting in (once, twice)]
+    gather = leaves(steps[1], "weights/all_gather")[0]
+    (summed,) = leaves(steps[1], "weights/reduce_scatter")
+
+    assert float(summed.expected_s) == pytest.approx(2 * float(gather.expected_s))
+    assert roofline_s(steps[0].work, once) == roofline_s(steps[1].work, twice)
+
+
+def test_a_sum_that_the_compiler_waits_for_shows_whole_and_gathers_hide() -> None:
+    """A layer computes longer than it gathers, so of gathers only the unhidden share shows."""
+    hidden, waiting = (setting_with("v5e:16x16", unhidden_gather=0.0, unhidden_sum=share) for share in (0.0, 1.0))
+    before, after = (training_step(setting, one_plan(setting, {"fsdp": 256})) for setting in (hidden, waiting))
+    layers = leaves(after, "weights/reduce_scatter")
+    outside = [part for path, part in after.walk() if path.endswith("head/weights/reduce_scatter")]
+    outside += [part for path, part in after.walk() if path.endswith("embedding/weights/reduce_scatter")]
+
+    shown_s = float(after.expected_s) - float(before.expected_s)
+    assert shown_s >= sum(float(part.expected_s) for part in layers)
+    assert shown_s <= sum(float(part.expected_s) for part in (*layers, *outside))
+    assert sum(time_by_cause(after).values()) == pytest.approx(float(after.expected_s))
+
+
+def test_replicas_across_slices_sum_a_layers_gradients_in_steps_of_a_ring() -> None:
+    """Four slices: each chip sends 2·(3/4) of its gradients, and a ring takes 2·3 steps for every layer."""
+    setting = setting_with("4*v5e:16x16", network=0.4, network_step_s=1e-3, unhidden_network=1.0)
+    columns = one_plan(setting, {"fsdp": 256, "dcn_dp": 4})
+    (summed,) = replicas(training_step(setting, columns))
+
+    sent_bytes = 2 * 3 / 4 * 2 * float(local_elements(setting, columns))
+    assert float(summed.expected_s) == pytest.approx(sent_bytes / (3.125e9 * 0.4) + LAYERS * 2 * 3 * 1e-3)
+
+
+def test_what_nothing_hides_of_a_sum_across_slices_adds_to_the_step() -> None:
+    hidden, waiting = (setting_with("4*v5e:16x16", unhidden_network=share) for share in (0.0, 1.0))
+    plan = {"fsdp": 256, "dcn_dp": 4}
+    before, after = (training_step(setting, one_plan(setting, plan)) for setting in (hidden, waiting))
+    (summed,) = replicas(after)
+
+    assert float(after.expected_s) - float(before.expected_s) == pytest.approx(float(summed.expected_s), rel=0.01)
+
+
+def test_a_ring_over_the_network_adds_its_steps_to_the_time_of_the_bytes() -> None:
+    transfer = Transfer(array_bytes=8.0, link_bytes=3.0, network_bytes=4.0, latency_s=0.5, network_steps=6.0)
+
+    assert transfer.expected_s(link_bytes_per_s=1.0, network_bytes_per_s=2.0, network_step_s=0.25) == 4 / 2 + 6 / 4
