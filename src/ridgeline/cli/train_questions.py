@@ -17,6 +17,7 @@ from ridgeline.search.train import train as plan_training
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ridgeline.cost.explain import Derivation
     from ridgeline.job.job import Job
     from ridgeline.report.blocks import Piece
     from ridgeline.report.chart import Chart
@@ -67,12 +68,14 @@ class _Section:
         value: Under it.
         pieces: Of the screen.
         charts: For `--plot`.
+        derivations: For `--explain`.
     """
 
     key: str
     value: Json
     pieces: tuple[Piece, ...]
     charts: tuple[Chart, ...] = ()
+    derivations: tuple[Derivation, ...] = ()
 
 
 def answer_questions(
@@ -109,7 +112,8 @@ def answer_questions(
     report = train_report(answer)
     first, *_ = report.pieces
     report = replace(report, pieces=(first, *(piece for section in sections for piece in section.pieces)))
-    print_report(explained(report, answer.derivations) if explain else report)
+    derivations = (*answer.derivations, *(step for section in sections for step in section.derivations))
+    print_report(explained(report, derivations) if explain else report)
 
 
 def _sections(job: Job, answer: TrainAnswer, questions: Questions, progress: Progress) -> Iterator[_Section]:
@@ -137,6 +141,7 @@ def _sections(job: Job, answer: TrainAnswer, questions: Questions, progress: Pro
             value=precision_json(found, chip=chip),
             pieces=tuple(precision_pieces(found, chip=chip)),
             charts=(precision_chart(found, title=title),),
+            derivations=tuple(step for recipe in found.recipes for step in recipe.derivations),
         )
     if questions.communication:
         from ridgeline.report.communication import communication_chart, communication_json, communication_pieces

@@ -19,6 +19,7 @@ import numpy as np
 
 from ridgeline.cost.collectives import gather
 from ridgeline.cost.columns import PlanColumns, TrainingSetting, gathered_shards
+from ridgeline.cost.conversion import UNCONVERTED, conversions
 from ridgeline.cost.operation import gather_and_sum, operation_cost, traffic_part, transfer_part
 from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, in_sequence, overlapped, scaled, smaller
 from ridgeline.job.remat import LAYER_INPUT
@@ -129,15 +130,21 @@ def _block(
 
     forward, recompute, backward = [tensor("input/all_gather", "forward")], list[Part](), list[Part]()
     repeated = tuple(recomputable(block, last=last))
+    converting = conversions(block, rows=rows, setting=setting, columns=columns)
+    again = 1.0 - columns.saved["*"]
     for operation in block.operations:
         cost = operation_cost(operation, rows=rows, setting=setting, columns=columns)
-        forward.extend(cost.forward)
+        conversion = converting.get(operation.path, UNCONVERTED)
+        forward.extend((*conversion.forward, *cost.forward, *conversion.sums))
+        recompute.extend(scaled(replace(part, phase="recompute"), again) for part in conversion.forward)
         if operation in repeated:
             share = 1.0 - columns.kept(cost.output)
-            recompute.extend(scaled(replace(part, phase="recompute"), share) for part in cost.forward)
+            recompute.extend(
+                scaled(replace(part, phase="recompute"), share) for part in (*cost.forward, *conversion.sums)
+            )
             if projects_to_stream(operation):
                 recompute.append(scaled(tensor("output/reduce_scatter", "recompute"), share))
-        backward[:0] = cost.backward
+        backward[:0] = (*conversion.backward, *cost.backward)
     forward.append(tensor("output/reduce_scatter", "forward"))
     backward.insert(0, tensor("output_gradient/all_gather", "backward"))
     recompute.insert(0, tensor("input/all_gather", "recompute"))

@@ -14,8 +14,7 @@ import numpy as np
 from ridgeline.cost.collectives import Transfer, exchange, gather, permute
 from ridgeline.cost.context import PARTIAL_BYTES, causal_imbalance, ring_handed_bytes, ring_merge_bytes
 from ridgeline.cost.kernel_time import visited_keys
-from ridgeline.cost.product import is_quantized, product_demand, product_formula
-from ridgeline.cost.quantization_pass import NARROW_BYTES, narrowing_bytes, num_looks
+from ridgeline.cost.product import product_demand, product_formula
 from ridgeline.cost.roofline import (
     ATTENTION_BACKWARD_FACTOR,
     ATTENTION_BACKWARD_LEAST,
@@ -131,38 +130,14 @@ def _product(
         formula, asked = product_formula(demand, product, setting=setting)
         return _arithmetic(name, phase, formula(**asked) + setting.efficiency.matmul_overhead_s, flops, dtype)
 
-    input_elements, output_elements = (
-        demand.rows * width / demand.num_shards for width in (demand.contracted_width, demand.produced_width)
-    )
     return OperationCost(
-        forward=(
-            *_scale(op, "forward", input_elements, setting),
-            arithmetic(op.path, "forward", "output"),
-        ),
+        forward=(arithmetic(op.path, "forward", "output"),),
         backward=(
-            *_scale(op, "backward", output_elements, setting),
             arithmetic(f"{op.path}/input_gradient", "backward", "input_gradient"),
             arithmetic(f"{op.path}/weight_gradient", "backward", "weight_gradient"),
         ),
         output=op.output.name,
     )
-
-
-def _scale(op: Matmul | ExpertMatmul, phase: Phase, elements: Number, setting: TrainingSetting) -> Iterator[Part]:
-    """A dynamic scale is found by reading the whole operand once before; rounding itself rides in the product.
-
-    The input's serves its weight gradient again, and the output gradient's both products. Weights are looked at while
-    they are still sharded, which takes next to nothing. On GPUs a pass of its own narrows the operand.
-    """
-    recipe, b_a = setting.quantization, setting.activation_bytes
-    if recipe is None or not is_quantized(op, recipe):
-        return
-    looked_bytes = b_a if recipe.scaling == "dynamic" else 0.0
-    if setting.hardware.chip.switch is not None:
-        looked_bytes = narrowing_bytes(b_a=b_a, b_q=NARROW_BYTES[recipe.kind], num_looks=num_looks(recipe))
-    if looked_bytes:
-        traffic_bytes, vector = elements * looked_bytes, setting.efficiency.vector
-        yield traffic_part(f"{op.path}/scale", phase, traffic_bytes, setting=setting, efficiency=vector)
 
 
 def _attention(op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:

@@ -82,17 +82,19 @@ def _law(answer: PrecisionAnswer) -> Table:
             "becomes",
             "",
             "scales",
+            "rounding",
             "the rest",
             "uncovered",
             "step",
             "as fast",
             "at most",
         ),
-        right=frozenset(range(1, 11)),
+        right=frozenset(range(1, 12)),
         rows=tuple(_law_row(recipe) for recipe in answer.recipes),
         note=(
-            f"{mesh_in_words(answer.best.plan.mesh)}, remat {answer.best.plan.remat.policy}; uncovered: communication "
-            "that shorter matmuls no longer hide; at most: were eligible matmuls done in no time"
+            f"{mesh_in_words(answer.best.plan.mesh)}, remat {answer.best.plan.remat.policy}; rounding: of gathered "
+            "weights, and partial sums of sub-channels; uncovered: communication that shorter matmuls no longer hide; "
+            "at most: were eligible matmuls done in no time"
         ),
     )
 
@@ -106,6 +108,7 @@ def _law_row(recipe: RecipeAnswer) -> tuple[Cell, ...]:
         Cell(text=format_seconds(same.quantized_s)),
         Cell(text=f"({_times(same.matmul_speedup)})"),
         _time(same.scales_s),
+        _time(same.rounding_s + same.blocks_s),
         Cell(text=format_seconds(same.rest_s)),
         _time(same.uncovered_s),
         Cell(text=format_seconds(same.after_s), tone="strong"),
@@ -169,11 +172,12 @@ def _evidence(answer: PrecisionAnswer, chip: str) -> Iterator[Piece]:
         return
     kinds = {each.kind for each in published}
     found = [(each.job, each.kind, each.speedup) for each in published]
-    found += [
-        ("this job, by the estimate", recipe.recipe.kind, recipe.same_plan.speedup)
-        for recipe in answer.recipes
-        if recipe.recipe.kind in kinds
-    ]
+    for recipe in answer.recipes:
+        if recipe.recipe.kind in kinds:
+            kind, scaling = recipe.recipe.kind, recipe.recipe.scaling
+            found.append((f"this job, by the estimate, {scaling} scales", kind, recipe.same_plan.speedup))
+            if scaling != "fixed":
+                found.append(("this job, by the estimate, fixed scales", kind, recipe.fixed_speedup))
     yield Table(
         title="Beside what was published for this chip",
         columns=("run", "precision", "as fast as bf16"),
@@ -206,11 +210,14 @@ def _recipe_json(recipe: RecipeAnswer) -> dict[str, Json]:
     return {
         "recipe": jsonable(recipe.recipe),
         "is_native": recipe.is_native,
+        "fixed_speedup": recipe.fixed_speedup,
         "same_plan": {
             "eligible_flops_share": same.eligible_flops_share,
             "eligible_s": same.eligible_s,
             "quantized_s": same.quantized_s,
             "scales_s": same.scales_s,
+            "rounding_s": same.rounding_s,
+            "blocks_s": same.blocks_s,
             "rest_s": same.rest_s,
             "uncovered_s": same.uncovered_s,
             "matmul_speedup": same.matmul_speedup,

@@ -11,7 +11,17 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.causes import ATTENTION, COMMUNICATION, RECOMPUTE, time_by_cause
-from ridgeline.cost.product import is_quantized
+from ridgeline.cost.columns import gathered_shards, tokens_per_microbatch
+from ridgeline.cost.explain import derive
+from ridgeline.cost.product import is_quantized, product_demand
+from ridgeline.cost.quantization_pass import (
+    NARROW_BYTES,
+    SCALE_BYTES,
+    SUB_CHANNEL_SIZE,
+    partial_sums_flops,
+    rounding_pass_bytes,
+    scale_pass_bytes,
+)
 from ridgeline.cost.step_collectives import part_of, step_collectives
 from ridgeline.cost.training import training_step
 from ridgeline.errors import InfeasibleError
@@ -27,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ridgeline.cost.columns import PlanColumns, TrainingSetting
+    from ridgeline.cost.explain import Derivation
     from ridgeline.cost.work import Part
     from ridgeline.job.job import Dtype, Job, Quantization
     from ridgeline.model.operations import ModelTree
@@ -38,7 +49,7 @@ KINDS: Final = ("int8", "fp8")
 """Recipes laid beside bf16."""
 
 _GRADIENTS: Final = ("", "/input_gradient", "/weight_gradient")
-_SCALE: Final = "/scale"
+_SCALE, _ROUND, _BLOCKS = "/scale", "/round", "/blocks"
 """Last words of the leaves of a quantized product."""
 
 _WEIGHTS: Final = {"weights", "expert_weights"}
@@ -57,6 +68,8 @@ class SamePlan:
         eligible_s: Time of those matmuls in bf16, recomputation included.
         quantized_s: Time of the same with the recipe.
         scales_s: Time that looking for scales adds.
+        rounding_s: Time that rounding gathered weights adds.
+        blocks_s: Time that adding up the partial sums of sub-channels adds.
         rest_s: Everything else of the bf16 step.
         uncovered_s: Communication that shorter matmuls no longer hide.
     """
@@ -65,6 +78,8 @@ class SamePlan:
     eligible_s: float
     quantized_s: float
     scales_s: float
+    rounding_s: float
+    blocks_s: float
     rest_s: float
     uncovered_s: float
 
@@ -81,7 +96,12 @@ class SamePlan:
     @property
     def after_s(self) -> float:
         """The step with the recipe."""
-        return self.quantized_s + self.scales_s + self.rest_s + self.uncovered_s
+        return self.quantized_s + self.converting_s + self.rest_s + self.uncovered_s
+
+    @property
+    def converting_s(self) -> float:
+        """What the recipe does beside its products."""
+        return self.scales_s + self.rounding_s + self.blocks_s
 
     @property
     def speedup(self) -> float:
@@ -102,6 +122,7 @@ class RecipeAnswer:
         recipe: The recipe; its kind names it.
         is_native: Whether the chip multiplies in that format faster than in bf16.
         same_plan: Under the best plan of bf16.
+        fixed_speedup: Of the step under that plan, over bf16, were its scales given as published runs have them.
         options: What each of its options does to the time of a step.
         best: Planned anew; None where nothing fits.
         speedup: Of the step planned anew, over bf16.
@@ -109,17 +130,20 @@ class RecipeAnswer:
         narrow_speedup: Of that, over bf16.
         gathered_bytes: Weights that a device gathers in a step of the bf16 plan, were those of eligible matmuls
             gathered in the recipe's format.
+        derivations: Where the costs of converting come from, for the largest of its products.
     """
 
     recipe: Quantization
     is_native: bool
     same_plan: SamePlan
+    fixed_speedup: float
     options: tuple[OptionEffect, ...]
     best: PlanEstimate | None
     speedup: float
     narrow: PlanEstimate | None
     narrow_speedup: float
     gathered_bytes: float
+    derivations: tuple[Derivation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,13 +215,46 @@ def _recipe_answer(
         recipe=recipe,
         is_native=recipe.kind in setting.hardware.chip.peak_flops_per_s,
         same_plan=same,
-        options=options_of(recipe, step_share=same.scales_s / same.before_s),
+        fixed_speedup=same_plan(setting, columns, replace(recipe, scaling="fixed")).speedup,
+        options=options_of(
+            recipe,
+            scales_share=same.scales_s / same.before_s,
+            rounding_share=same.rounding_s / same.before_s,
+            blocks_share=same.blocks_s / same.before_s,
+            narrows_apart=setting.hardware.chip.switch is not None,
+        ),
         best=again,
         speedup=_speedup(best, again),
         narrow=narrow,
         narrow_speedup=_speedup(best, narrow),
         gathered_bytes=_gathered_bytes(setting, columns, recipe),
+        derivations=tuple(_derivations(setting, columns, recipe)),
     )
+
+
+def _derivations(setting: TrainingSetting, columns: PlanColumns, recipe: Quantization) -> Iterator[Derivation]:
+    """What converting for the largest product moves and computes, in one microbatch."""
+    path, op = max(_eligible(setting.tree, recipe), key=lambda found: found[1].weight.size, default=("", None))
+    if op is None:
+        return
+    rows = tokens_per_microbatch(setting, columns)
+    demand = product_demand(op, rows=rows, setting=replace(setting, quantization=recipe), columns=columns)
+    in_blocks = recipe.granularity == "sub_channel"
+    found = [
+        derive(
+            rounding_pass_bytes,
+            P=float(op.weight.size / gathered_shards(op.weight, columns)),
+            b_w=setting.compute_bytes,
+            narrow_bytes=NARROW_BYTES[recipe.kind],
+            scale_bytes=SCALE_BYTES / SUB_CHANNEL_SIZE if in_blocks else 0.0,
+        )
+    ]
+    if recipe.scaling == "dynamic":
+        elements = float(demand.rows * demand.contracted_width / demand.num_shards)
+        found.append(derive(scale_pass_bytes, elements_size=elements, b_a=setting.activation_bytes))
+    if in_blocks:
+        found.append(derive(partial_sums_flops, product_flops=float(demand.flops), block_size=SUB_CHANNEL_SIZE))
+    yield from (replace(each, quantity=f"{recipe.kind}, {path}: {each.quantity}") for each in found)
 
 
 def _planned(job: Job) -> PlanEstimate | None:
@@ -224,15 +281,17 @@ def same_plan(setting: TrainingSetting, columns: PlanColumns, recipe: Quantizati
     after = training_step(replace(setting, quantization=recipe), columns)
     eligible_s, eligible_flops = _matmuls(before, names)
     quantized_s, _ = _matmuls(after, names)
-    scales_s = sum(float(leaf.expected_s) for _, leaf in _leaves(after) if leaf.name.endswith(_SCALE))
+    scales_s, rounding_s, blocks_s = (_named(after, ending) for ending in (_SCALE, _ROUND, _BLOCKS))
     rest_s = float(before.expected_s) - eligible_s
     return SamePlan(
         eligible_flops_share=eligible_flops / sum(_flops(leaf) for _, leaf in _leaves(before)),
         eligible_s=eligible_s,
         quantized_s=quantized_s,
         scales_s=scales_s,
+        rounding_s=rounding_s,
+        blocks_s=blocks_s,
         rest_s=rest_s,
-        uncovered_s=float(after.expected_s) - quantized_s - scales_s - rest_s,
+        uncovered_s=float(after.expected_s) - quantized_s - scales_s - rounding_s - blocks_s - rest_s,
     )
 
 
@@ -247,6 +306,11 @@ def _matmuls(step: Part, names: frozenset[str]) -> tuple[float, float]:
     """Time and FLOPs of the leaves of some parts."""
     found = [leaf for path, leaf in _leaves(step) if part_of(path) in names]
     return sum(float(leaf.expected_s) for leaf in found), sum(map(_flops, found))
+
+
+def _named(step: Part, ending: str) -> float:
+    """Time of the leaves whose names end so."""
+    return sum(float(leaf.expected_s) for _, leaf in _leaves(step) if leaf.name.endswith(ending))
 
 
 def _leaves(step: Part) -> Iterator[tuple[str, Part]]:

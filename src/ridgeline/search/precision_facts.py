@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from ridgeline.cost.quantization_pass import SUB_CHANNEL_SIZE
 from ridgeline.units import format_fraction
 
 if TYPE_CHECKING:
@@ -85,39 +86,70 @@ class OptionEffect:
     effect: str
 
 
-def options_of(recipe: Quantization, *, step_share: float) -> tuple[OptionEffect, ...]:
+def options_of(
+    recipe: Quantization, *, scales_share: float, rounding_share: float, blocks_share: float, narrows_apart: bool
+) -> tuple[OptionEffect, ...]:
     """Granularity, scaling and rounding of a recipe.
 
     Args:
         recipe: The recipe.
-        step_share: Of the bf16 step, what looking for its scales adds.
+        scales_share: Of the bf16 step, what looking for its scales adds.
+        rounding_share: The same of rounding gathered weights.
+        blocks_share: The same of adding up partial sums.
+        narrows_apart: Whether the chip's libraries narrow operands in passes of their own, as those of GPUs do.
 
     >>> from ridgeline.job.precision import parse_quantization
     >>> recipe = parse_quantization({"kind": "fp8", "scaling": "fixed"}, where="")
-    >>> [option.value for option in options_of(recipe, step_share=0.0)]
+    >>> options = options_of(recipe, scales_share=0.0, rounding_share=0.0, blocks_share=0.0, narrows_apart=False)
+    >>> [option.value for option in options]
     ['per_tensor', 'fixed', 'nearest_even']
     """
+    shares = {
+        "scales": format_fraction(scales_share),
+        "rounding": format_fraction(rounding_share),
+        "blocks": format_fraction(blocks_share),
+    }
     effects = {
         "granularity": _GRANULARITY[recipe.granularity],
-        "scaling": _SCALING[recipe.scaling].format(share=format_fraction(step_share)),
-        "rounding": _ROUNDING[recipe.rounding],
+        "scaling": "part of rounding" if narrows_apart else _SCALING[recipe.scaling],
+        "rounding": _APART if narrows_apart else _ROUNDING[recipe.rounding],
     }
     return tuple(
-        OptionEffect(name=name, value=getattr(recipe, name), effect=effect) for name, effect in effects.items()
+        OptionEffect(name=name, value=getattr(recipe, name), effect=effect.format(**shares))
+        for name, effect in effects.items()
     )
 
 
 _GRANULARITY: Final[Mapping[str, str]] = {
-    "per_tensor": "none on time: one number scales the product",
-    "per_axis": "none on time: rows and columns of the product are scaled where it is written",
-    "sub_channel": "not modelled: partial sums are scaled on the vector unit, which blocks below 512 would outlast",
+    "per_tensor": "taken as nothing: one number scales the product where it is written",
+    "per_axis": "taken as nothing: rows and columns of the product are scaled where it is written, by a number each",
+    "sub_channel": (
+        f"blocks of {SUB_CHANNEL_SIZE}: partial sums are scaled and added on the vector unit, {{blocks}} of the bf16 "
+        "step; inputs and weights are looked at and rounded again backward; scales are 3% of the bytes of what is "
+        "rounded. A fused kernel is assumed: as XLA compiles qwix, a product on TPU7x takes 16 to 22 times as long as "
+        "with one scale"
+    ),
 }
 _SCALING: Final[Mapping[str, str]] = {
-    "dynamic": "inputs and output gradients are read once more for their maximum: {share} of the bf16 step",
-    "static": "none on time: ranges come from earlier runs",
-    "fixed": "none on time: ranges are given",
+    "dynamic": (
+        "inputs, once for all products that share one, and output gradients are read once more for their maximum: "
+        "{scales} of the bf16 step"
+    ),
+    "static": "no pass: ranges come from earlier runs",
+    "fixed": "no pass: ranges are given",
 }
+_NEAREST: Final = (
+    "gathered weights are read and rounded before each pass of a layer: {rounding} of the bf16 step; inputs and "
+    "gradients are rounded where they are made, which is taken as nothing"
+)
 _ROUNDING: Final[Mapping[str, str]] = {
-    "nearest_even": "none on time: the conversion rounds so",
-    "stochastic": "not modelled: a random number for each element, on the vector unit",
+    "nearest_even": _NEAREST,
+    "stochastic": (
+        f"{_NEAREST}; so is noise: qwix draws one number for each row of a gradient, and for int8 alone: fp8 it rounds "
+        "to the nearest whatever is asked"
+    ),
 }
+_APART: Final = (
+    "a pass of its own reads each operand and writes it along rows and along columns, and finds dynamic scales: "
+    "{scales} of the bf16 step"
+)
