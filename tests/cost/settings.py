@@ -62,5 +62,6 @@ def one_plan(
         repeats=1.0,
         saved={**{name: float(name in kept) for name in CHECKPOINT_NAMES}, "*": float(policy == "none")},
         offloaded=dict.fromkeys(CHECKPOINT_NAMES, 0.0),
+        moments_on_host=0.0,
         links=links_of(pieces, degrees, setting.hardware),
     )

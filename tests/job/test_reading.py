@@ -76,7 +76,7 @@ def test_a_job_file_says_everything_it_can_say(write: Callable[[str], str]) -> N
     assert plan.dtypes == Dtypes(weights="bf16", compute="bf16", gradients="f32", activations="bf16")
     assert plan.quantization == Quantization(kind="fp8", scaling="fixed")
     assert plan.remat == Remat(policy="custom", tensors={"decoder_layer_input": "offload", "context": "device"})
-    assert plan.optimizer == Optimizer(mu_dtype="bf16", nu_dtype="f32")
+    assert plan.optimizer == Optimizer(mu_dtype="bf16", nu_dtype="f32", state="device")
     assert (plan.attention.block_q, plan.attention.max_logit) == (2048, "none")
     assert (plan.experts.kernel, plan.moe_imbalance) == ("gmm", 1.2)
     assert (plan.context.strategy, plan.context.load_balance) == ("all_gather", True)

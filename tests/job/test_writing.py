@@ -65,7 +65,7 @@ plans = st.builds(
     quantization=st.none()
     | st.builds(Quantization, kind=st.just("fp8"), rounding=st.sampled_from(["nearest_even", "stochastic"])),
     remat=st.none() | remats,
-    optimizer=st.builds(Optimizer, mu_dtype=dtypes, nu_dtype=dtypes, state=st.sampled_from(["device", "host"])),
+    optimizer=st.builds(Optimizer, mu_dtype=dtypes, nu_dtype=dtypes, state=st.sampled_from([None, "device", "host"])),
     vocab_tiling=st.integers(1, 64),
     moe_imbalance=st.floats(1, 100),
     placement=st.dictionaries(st.sampled_from(MESH_AXES), st.sampled_from(["x", "y", "x y"])),
@@ -152,5 +152,5 @@ def test_the_planners_freedom_is_not_written_down() -> None:
         'version = 1\nmodel = "llama3.1-8b"\nhardware = "v6e:8x8"\n'
         '\n[workload]\nseq_len = 8192\nkind = "train"\n'
         '\n[plan]\ndtypes = { weights = "f32", compute = "bf16", gradients = "f32", activations = "bf16" }\n'
-        'optimizer = { kind = "adamw", mu_dtype = "f32", nu_dtype = "f32", state = "device" }\nvocab_tiling = 1\n'
+        'optimizer = { kind = "adamw", mu_dtype = "f32", nu_dtype = "f32" }\nvocab_tiling = 1\n'
     )

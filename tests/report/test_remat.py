@@ -1,4 +1,4 @@
-"""What the forward pass keeps, as a table, as a chart and as JSON."""
+"""What is kept, and where, as a table, as a chart and as JSON."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_table_shows_what_attention_alone_costs_to_compute_again(answer: Tra
     # 2 sequences of 8192 tokens and 8192 features in bf16, in each of 80 layers; that of the layer which is in its
     # backward pass may be there anyway.
     assert context.device_bytes == pytest.approx(80 * 2 * 8192 * 8192 * 2, rel=1 / 80)
-    assert "What the forward pass keeps" in screen(train_report(answer))
+    assert "What is kept, and where" in screen(train_report(answer))
 
 
 def test_no_preset_lies_below_the_frontier(answer: TrainAnswer) -> None:

@@ -1,4 +1,4 @@
-"""The best custom remat policy: equal to trying them all, and different where the job is."""
+"""The best custom remat policy and place of the moments: equal to trying all, and different where the job is."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ LONG = job_of("llama3.1-8b", "tpu7x:2x2x2", batch=16, seq_len=131_072, mesh={"fs
 
 @pytest.mark.parametrize("job", [DENSE, TIGHT_HBM, LONG], ids=["70b-ironwood", "70b-v6e", "8b-128k"])
 @pytest.mark.parametrize("most_fraction", [0.94, 0.6])
-def test_the_best_policy_is_the_best_of_all_policies(job: Job, most_fraction: float) -> None:
+def test_the_best_policy_is_the_best_of_all_policies_with_the_moments_in_either_place(
+    job: Job, most_fraction: float
+) -> None:
     batch = job.workload.global_batch or 0
     setting = training_setting(job, global_batch=batch)
     limits = limits_of(setting.tree, seq_len=setting.seq_len, global_batch=batch)
@@ -43,11 +45,12 @@ def test_the_best_policy_is_the_best_of_all_policies(job: Job, most_fraction: fl
     plan = plan_table(job, meshes, global_batch=batch, layers=limits.layers).row(0)
     names, most_bytes = placeable_names(setting.tree), most_fraction * setting.usable_hbm_bytes
     assert len(names) == 9
-    every = product((1, 2), *([range(3)] * 8))
-    tried = cost_policies(setting, plan, names, np.array(list(every), dtype=np.int8))
+    every = np.array(list(product((1, 2), *([range(3)] * 8))), dtype=np.int8)
+    moments_on_host = np.repeat([0.0, 1.0], len(every))
+    tried = cost_policies(setting, plan, names, np.tile(every, (2, 1)), moments_on_host=moments_on_host)
     fits = tried.needed_bytes <= most_bytes
 
-    found = best_policies(setting, plan, offloads=True, most_bytes=most_bytes)
+    found = best_policies(setting, plan, most_bytes=most_bytes)
 
     if not fits.any():
         assert len(found) == 0

@@ -41,8 +41,19 @@ def test_memory_is_the_answers(answer: TrainAnswer) -> None:
     parts = answer.best.memory.parts
 
     assert values(answer)["weights on a device"] == pytest.approx(parts["parameters"])
-    assert values(answer)["optimizer state on a device"] == pytest.approx(parts["optimizer"])
+    if answer.best.plan.optimizer.state == "device":
+        assert values(answer)["optimizer state on a device"] == pytest.approx(parts["optimizer"])
     assert values(answer)["gradients on a device"] == pytest.approx(parts["gradients"])
+
+
+def test_moments_on_the_host_are_explained_with_the_time_of_their_way() -> None:
+    answer = ridgeline.train("llama3.1-8b", on="v6e:2x2", global_batch=64, seq_len=8192, optimizer_state="host")
+    memory, moved = answer.best.memory, values(answer)["optimizer state from the host and back"]
+    transfer = next(part for _, part in answer.best.step.parts.walk() if part.name == "state/transfer")
+
+    assert memory.parts["optimizer"] == 0
+    assert 4 * values(answer)["optimizer state on the host, of a device"] <= memory.host_bytes
+    assert moved == pytest.approx(float(transfer.expected_s))
 
 
 def test_the_bound_is_the_answers(answer: TrainAnswer) -> None:

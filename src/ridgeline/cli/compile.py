@@ -50,6 +50,9 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
     weights_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the weights: f32 or bf16.")] = None,
     mu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's first moment.")] = None,
     nu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's second moment.")] = None,
+    optimizer_state: Annotated[
+        _Text, typer.Option(metavar="PLACE", help="Of both moments: device or host; chosen if left out.")
+    ] = None,
     prompt_len: Annotated[_Text, typer.Option(metavar="N", help="Serving: tokens a prompt.")] = None,
     generate_len: Annotated[_Text, typer.Option(metavar="N", help="Serving: tokens a reply.")] = None,
     batch: Annotated[_Text, typer.Option(metavar="N", help="Serving: sequences that are decoded at once.")] = None,
@@ -103,6 +106,7 @@ def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.co
         "weights_dtype": weights_dtype,
         "mu_dtype": mu_dtype,
         "nu_dtype": nu_dtype,
+        "optimizer_state": optimizer_state,
         "prompt_len": prompt_len,
         "generate_len": generate_len,
         "batch": batch,

@@ -32,6 +32,9 @@ def export(
     vocab_tiling: Annotated[_Text, typer.Option(metavar="N", help="Chunks of logits and loss.")] = None,
     weights_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the weights: f32 or bf16.")] = None,
     mu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's first moment.")] = None,
+    optimizer_state: Annotated[
+        _Text, typer.Option(metavar="PLACE", help="Of both moments: device or host; chosen if left out.")
+    ] = None,
     steps: Annotated[_Text, typer.Option(metavar="N", help="Optimizer steps of the run; 30 if not said.")] = None,
     output: Annotated[
         _Text, typer.Option(metavar="FILE", help="Write it to FILE: the configuration (.yml), or a script (.sh).")
@@ -64,6 +67,7 @@ def export(
         "vocab_tiling": vocab_tiling,
         "weights_dtype": weights_dtype,
         "mu_dtype": mu_dtype,
+        "optimizer_state": optimizer_state,
     }
     if force and output is None:
         raise _nothing_to_replace()

@@ -38,6 +38,9 @@ def train(
     activations_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of what backward reads.")] = None,
     mu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's first moment.")] = None,
     nu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's second moment.")] = None,
+    optimizer_state: Annotated[
+        _Text, typer.Option(metavar="PLACE", help="Of both moments: device or host; chosen if left out.")
+    ] = None,
     save: Annotated[_Text, typer.Option(metavar="FILE", help="Write the job to FILE (.toml).")] = None,
     laws: Annotated[
         bool, typer.Option("--laws", help="Answer at once, by the laws of the Scaling Book, without a search.")
@@ -103,6 +106,7 @@ def train(
         "activations_dtype": activations_dtype,
         "mu_dtype": mu_dtype,
         "nu_dtype": nu_dtype,
+        "optimizer_state": optimizer_state,
     }
     if given is not None and not laws:
         raise _alone("the search takes no quantities", "--given", given, companion="--laws")

@@ -116,6 +116,22 @@ class TrainingSetting:
         return self.hardware.chip.usable_hbm_bytes / self.hardware.chip.devices_per_chip
 
     @property
+    def host_bytes_per_s(self) -> float | None:
+        """Peak rate of one device to and from its host; None when not known."""
+        rate = self.hardware.chip.pcie_bytes_per_s
+        return None if rate is None else rate / self.hardware.chip.devices_per_chip
+
+    @property
+    def reaches_host(self) -> bool:
+        """Whether the rate to the host is known, so that something can be kept there."""
+        return self.host_bytes_per_s is not None
+
+    @property
+    def places_moments(self) -> bool:
+        """Whether it is open where the optimizer's moments live: no job says so, and the host can be reached."""
+        return self.optimizer.state is None and self.reaches_host
+
+    @property
     def host_usable_bytes(self) -> float | None:
         """Host RAM for one device; None when not known."""
         chip = self.hardware.chip
@@ -136,6 +152,7 @@ class PlanColumns:
         gather_once: 1 where a pipeline's weights are gathered over FSDP once a step, not for every microbatch.
         saved: Checkpoint name to 1 where it is kept on the device; `*` is 1 where nothing is recomputed.
         offloaded: Checkpoint name to 1 where it is kept on the host.
+        moments_on_host: 1 where the optimizer's moments live on the host.
         links: Group of `placement.GROUPS` to its wiring.
     """
 
@@ -145,6 +162,7 @@ class PlanColumns:
     repeats: Number
     saved: Mapping[str, Number]
     offloaded: Mapping[str, Number]
+    moments_on_host: Number = 0.0
     links: Mapping[str, Link]
     gather_once: Number = 0.0
 

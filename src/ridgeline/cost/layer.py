@@ -83,16 +83,15 @@ def _gathers_of_a_microbatch(columns: PlanColumns) -> tuple[Number, Number]:
 
 def host_part(name: str, phase: Phase, moved_bytes: Number, setting: TrainingSetting) -> Part:
     """A transfer between device and host; not a number where the chip's PCIe rate is not known and bytes move."""
-    rate = setting.hardware.chip.pcie_bytes_per_s
-    if rate is None:
+    rate_bytes_per_s = setting.host_bytes_per_s
+    if rate_bytes_per_s is None:
         unknown_s = np.where(np.asarray(moved_bytes) > 0, np.nan, 0.0)
         return Part(name=name, phase=phase, resource="host", expected_s=unknown_s, work=NOTHING)
-    per_device = rate / setting.hardware.chip.devices_per_chip
     return Part(
         name=name,
         phase=phase,
         resource="host",
-        expected_s=moved_bytes / (per_device * setting.efficiency.pcie),
+        expected_s=moved_bytes / (rate_bytes_per_s * setting.efficiency.pcie),
         work=Work(amounts={"host": moved_bytes}),
     )
 

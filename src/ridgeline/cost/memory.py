@@ -97,7 +97,6 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
     elements, states = local_elements(setting, columns), state_elements(setting, columns)
     optimizer = setting.optimizer
     moments = optimizer_bytes(P=states, b_mu=BYTES_OF[optimizer.mu_dtype], b_nu=BYTES_OF[optimizer.nu_dtype])
-    on_device = 1.0 if optimizer.state == "device" else 0.0
     gradients = gradient_bytes(P=elements, b_g=BYTES_OF[setting.dtypes.gradients])
     in_layers = _layer_elements(setting, columns)
     later = gradients - gradient_bytes(P=in_layers, b_g=BYTES_OF[setting.dtypes.gradients])
@@ -112,14 +111,14 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
             "parameters": weight_bytes(P=states if is_cast else elements, b_w=BYTES_OF[setting.dtypes.weights]),
             "compute_weights": weight_bytes(P=copied, b_w=setting.compute_bytes) * is_cast,
             "gathered_weights": _gathered_once_bytes(setting, columns),
-            "optimizer": moments * on_device,
+            "optimizer": moments * (1.0 - columns.moments_on_host),
             "gradients": gradients,
             "gradient_accumulator": gradients * smaller(columns.accumulation - 1.0, 1.0) * (1.0 - added_in_place),
             "saved_activations": saved,
             "layer_working_set": layer_set,
             "head_waiting": larger(waiting - later, 0.0),
         },
-        host_bytes=offloaded + moments * (1.0 - on_device),
+        host_bytes=offloaded + moments * columns.moments_on_host,
     )
     more = larger(waiting + longer - later, 0.0) - going_back.parts["head_waiting"]
     more = np.where(going_back.total_bytes + more <= COMFORT * setting.usable_hbm_bytes, more, 0.0)
@@ -282,10 +281,11 @@ def _kept_tensors(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tu
 
 
 def _weights_and_moments(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tuple[str, Number]]:
-    """Each weight with its optimizer state, stacked over its layers."""
+    """Each weight with its optimizer state, where that is on the device, stacked over its layers."""
     optimizer = setting.optimizer
     b_w, b_mu, b_nu = (BYTES_OF[dtype] for dtype in (setting.dtypes.weights, optimizer.mu_dtype, optimizer.nu_dtype))
     for tensor, held, _ in held_weights(setting, columns):
         elements = tensor.size * held / state_shards(tensor, columns, setting)
-        kept_bytes = weight_bytes(P=elements, b_w=b_w) + optimizer_bytes(P=elements, b_mu=b_mu, b_nu=b_nu)
-        yield f"{tensor.name} (weight and moments)", kept_bytes
+        moments = optimizer_bytes(P=elements, b_mu=b_mu, b_nu=b_nu) * (1.0 - columns.moments_on_host)
+        name = tensor.name if columns.moments_on_host else f"{tensor.name} (weight and moments)"
+        yield name, weight_bytes(P=elements, b_w=b_w) + moments

@@ -321,7 +321,10 @@ def _pipeline(
 
 
 def _optimizer(setting: TrainingSetting, columns: PlanColumns) -> Part:
-    """AdamW: reads weight, both moments and gradient, writes weight and moments; all of it memory traffic."""
+    """AdamW: reads weight, both moments and gradient, writes weight and moments; all of it memory traffic.
+
+    Moments on the host come and go in the update itself, a layer's after the other's: nothing hides their transfer.
+    """
     optimizer, elements = setting.optimizer, state_elements(setting, columns)
     moments = 2 * optimizer_bytes(P=elements, b_mu=BYTES_OF[optimizer.mu_dtype], b_nu=BYTES_OF[optimizer.nu_dtype])
     weights = 2 * weight_bytes(P=elements, b_w=BYTES_OF[setting.dtypes.weights])
@@ -333,5 +336,5 @@ def _optimizer(setting: TrainingSetting, columns: PlanColumns) -> Part:
         expected_s=traffic / (setting.hbm_bytes_per_s * setting.efficiency.hbm),
         work=Work(amounts={"hbm": traffic}),
     )
-    on_host = moments if optimizer.state == "host" else moments * 0.0
-    return in_sequence("optimizer", "optimizer", [update, host_part("state/transfer", "optimizer", on_host, setting)])
+    transfer = host_part("state/transfer", "optimizer", moments * columns.moments_on_host, setting)
+    return in_sequence("optimizer", "optimizer", [update, transfer])

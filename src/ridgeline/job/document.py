@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeGuard,
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from ridgeline.errors import InputError, nearest
-from ridgeline.job.job import AttentionProgram, ContextStrategy, ExpertDispatch, ExpertProgram, TokenExchange
+from ridgeline.job.job import (
+    AttentionProgram,
+    ContextStrategy,
+    ExpertDispatch,
+    ExpertProgram,
+    OptimizerState,
+    TokenExchange,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -96,7 +103,7 @@ class OptimizerTable(_Table):
     kind: Literal["adamw"] = "adamw"
     mu_dtype: str | None = None
     nu_dtype: str | None = None
-    state: Literal["device", "host"] = "device"
+    state: OptimizerState | None = None
     distributed: bool = False
 
 

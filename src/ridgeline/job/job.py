@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Dtype: TypeAlias = Literal["f32", "bf16", "fp8", "int8"]
 Placement: TypeAlias = Literal["device", "offload", "remat"]
+OptimizerState: TypeAlias = Literal["device", "host"]
 AttentionProgram: TypeAlias = Literal["splash", "flash", "dot_product", "cudnn_flash_te", "autoselected"]
 ExpertProgram: TypeAlias = Literal["gmm", "ragged_dot", "dense"]
 ExpertDispatch: TypeAlias = Literal["dropless", "capacity"]
@@ -112,7 +113,7 @@ class Optimizer:
         kind: AdamW.
         mu_dtype: Of the first moment.
         nu_dtype: Of the second.
-        state: Where both live.
+        state: Where both live; None lets the planner choose.
         distributed: Megatron's distributed optimizer (ZeRO-1). Weights are whole on every replica, and so are dense
             ones over ep and cp, which else split them; the f32 copy and the moments are split over all of these.
             Gradients are reduce-scattered and weights gathered once a step.
@@ -121,7 +122,7 @@ class Optimizer:
     kind: Literal["adamw"] = "adamw"
     mu_dtype: Dtype = "f32"
     nu_dtype: Dtype = "f32"
-    state: Literal["device", "host"] = "device"
+    state: OptimizerState | None = None
     distributed: bool = False
 
 

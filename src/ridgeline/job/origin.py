@@ -30,6 +30,7 @@ class Arguments(TypedDict, total=False):
     activations_dtype: str | None
     mu_dtype: str | None
     nu_dtype: str | None
+    optimizer_state: str | None
     prompt_len: int | str | None
     generate_len: int | str | None
     batch: int | str | None
@@ -59,6 +60,7 @@ KEYS: Final[Mapping[str, str]] = {
     "activations_dtype": "plan.dtypes.activations",
     "mu_dtype": "plan.optimizer.mu_dtype",
     "nu_dtype": "plan.optimizer.nu_dtype",
+    "optimizer_state": "plan.optimizer.state",
     "prompt_len": "workload.prompt_len",
     "generate_len": "workload.generate_len",
     "batch": "workload.batch",

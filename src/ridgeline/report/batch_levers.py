@@ -9,8 +9,7 @@ from ridgeline.job.mesh import mesh_in_words
 from ridgeline.report.blocks import Cell, Table
 from ridgeline.report.chart import Axis, Chart, Curve, Mark
 from ridgeline.report.jsonable import Json, jsonable
-from ridgeline.report.train import VERDICTS
-from ridgeline.units import format_bytes, format_count, format_seconds
+from ridgeline.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 
 _RATE = "tokens/s a chip"
 _ROOM = 1.1
+_SHORT = {"hbm": "HBM", "host_ram": "host RAM"}
+_BOUND = {"hbm": "HBM", "ici": "links", "host": "PCIe", "memory_capacity": "memory"}
 _ABSENT = Cell(text="–", tone="dim")
 
 
@@ -26,11 +27,12 @@ def batch_levers_table(found: Sequence[LeverAnswer]) -> Table:
     """Each lever by itself."""
     return Table(
         title="What each lever does to the batch",
-        columns=("lever", "largest", "a device", _RATE, "step", "memory", "mesh", "sensible", _RATE),
-        right=frozenset({1, 2, 3, 4, 5, 7, 8}),
+        columns=("lever", "largest", "a device", _RATE, "bound", "lacks", "mesh", "sensible", _RATE),
+        right=frozenset({1, 2, 3, 7, 8}),
         rows=tuple(_row(each) for each in found),
         note=(
             "sequences of a step, in one pass but for the last line; largest: that fits (≥: that was tried); "
+            "bound: what the largest waits for; lacks: what stops the next larger one; "
             "sensible: up to which each doubling brings at least 2% more tokens/s; what a model learns is not modelled"
         ),
     )
@@ -45,6 +47,7 @@ def batch_levers_json(found: Sequence[LeverAnswer]) -> list[Json]:
             "largest": _tried_json(each.largest),
             "sensible": _tried_json(each.sensible),
             "is_capped": each.is_capped,
+            "shortage": jsonable(each.shortage),
             "tried": [
                 {"global_batch": one.global_batch, "tokens_per_s_per_chip": one.best.tokens_per_s_per_chip}
                 for one in each.tried
@@ -102,8 +105,8 @@ def _row(each: LeverAnswer) -> tuple[Cell, ...]:
         Cell(text=f"{'≥ ' if each.is_capped else ''}{format_count(largest.global_batch)}", tone="strong"),
         Cell(text=f"{largest.sequences_per_device_ratio:g}"),
         Cell(text=format_count(best.tokens_per_s_per_chip)),
-        Cell(text=format_seconds(best.step.expected_s)),
-        Cell(text=format_bytes(best.memory.total_bytes), tone=VERDICTS[best.memory.verdict][1]),
+        Cell(text=_BOUND.get(best.bound, best.bound)),
+        Cell(text="–", tone="dim") if each.shortage is None else Cell(text=_SHORT[each.shortage.resource]),
         Cell(text=mesh_in_words(best.plan.mesh)),
         Cell(text=format_count(sensible.global_batch)),
         Cell(text=format_count(sensible.best.tokens_per_s_per_chip)),

@@ -1,4 +1,4 @@
-"""Remat policies of a plan: what each kept value is worth, and memory against step time as a chart and as JSON."""
+"""What a plan keeps where and what that is worth, value by value; memory against step time as a chart and as JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ABSENT = Cell(text="–", tone="dim")
 def remat_table(answer: RematAnswer) -> Table:
     """Each named value: where it is, the memory it takes, what the alternatives cost."""
     return Table(
-        title="What the forward pass keeps",
+        title="What is kept, and where",
         columns=("value", "placed", "memory", "computing it again", "of 1 GiB", "moving it to the host"),
         right=frozenset({2, 3, 4, 5}),
         rows=tuple(_value_row(value) for value in answer.values),
@@ -105,6 +105,7 @@ def _time(duration_s: float) -> Cell:
 def _choice_json(choice: RematChoice) -> dict[str, Json]:
     return {
         "remat": jsonable(choice.remat),
+        "optimizer_state": choice.optimizer_state,
         "expected_s": choice.expected_s,
         "needed_bytes": choice.needed_bytes,
         "host_bytes": choice.host_bytes,

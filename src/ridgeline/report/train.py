@@ -233,9 +233,8 @@ def remat_in_words(plan: Plan) -> str:
 def _precision(plan: Plan) -> str:
     dtypes, optimizer = plan.dtypes, plan.optimizer
     words = [f"weights {dtypes.weights}", f"compute {dtypes.compute}", f"gradients {dtypes.gradients}"]
-    words.append(f"moments {optimizer.mu_dtype} and {optimizer.nu_dtype}")
-    if optimizer.state == "host":
-        words.append("optimizer on the host")
+    place = " on the host" if optimizer.state == "host" else ""
+    words.append(f"moments {optimizer.mu_dtype} and {optimizer.nu_dtype}{place}")
     if plan.quantization is not None:
         words.append(f"{plan.quantization.kind} matmuls")
     return ", ".join(words)
@@ -285,7 +284,7 @@ def _alternatives(answer: TrainAnswer) -> Table:
             (
                 Cell(text=mesh_in_words(other.plan.mesh)),
                 Cell(text=format_count(other.plan.gradient_accumulation * other.plan.microbatches)),
-                Cell(text=other.plan.remat.policy),
+                Cell(text=_kept(other.plan)),
                 Cell(text=format_seconds(other.step.expected_s)),
                 Cell(text=format_bytes(other.memory.total_bytes), tone=VERDICTS[other.memory.verdict][1]),
                 Cell(text=other.slower_because),
@@ -294,6 +293,11 @@ def _alternatives(answer: TrainAnswer) -> Table:
         ),
         note="passes: micro-steps, or microbatches of a pipeline, in one step",
     )
+
+
+def _kept(plan: Plan) -> str:
+    """The remat policy, and that the moments are on the host."""
+    return f"{plan.remat.policy}, moments on the host" if plan.optimizer.state == "host" else plan.remat.policy
 
 
 def _rejected(rejected: tuple[Rejected, ...]) -> Table:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from ridgeline.cost.explain import Derivation
     from ridgeline.cost.work import Part
-    from ridgeline.job.job import Dtypes, Job, Optimizer, Placement, Quantization, Remat, TokenExchange
+    from ridgeline.job.job import Dtypes, Job, Optimizer, OptimizerState, Placement, Quantization, Remat, TokenExchange
     from ridgeline.search.decision import Decision
 
 Verdict: TypeAlias = Literal["fits", "tight", "does_not_fit"]
@@ -175,6 +175,7 @@ class RematChoice:
 
     Attributes:
         remat: The policy.
+        optimizer_state: Where the optimizer's moments live.
         expected_s: Step time under it.
         needed_bytes: Memory of a device, without what waits where there is room.
         host_bytes: Offloaded, per device.
@@ -182,10 +183,15 @@ class RematChoice:
     """
 
     remat: Remat
+    optimizer_state: OptimizerState
     expected_s: float
     needed_bytes: float
     host_bytes: float
     verdict: Verdict
+
+
+MOMENTS = "moments"
+"""The optimizer's, as a value that is kept somewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,11 +199,11 @@ class KeptValue:
     """What one named value of the best plan is worth, all others placed as they are.
 
     Attributes:
-        name: Its checkpoint name.
+        name: Its checkpoint name; `MOMENTS` for the optimizer's, which every step reads again.
         placement: Where the plan puts it.
         device_bytes: Memory of a device that keeping it there takes.
         recompute_s: Time of a step that keeping it on the device saves over computing it again; NaN for the layer's
-            input, which cannot be.
+            input and for moments, which cannot be.
         offload_s: Time that keeping it on the host adds to keeping it on the device; NaN where no host can be used.
     """
 
@@ -215,7 +221,7 @@ class RematAnswer:
     Attributes:
         frontier: Custom policies that no other beats in both, least memory first; those that fit and those that do not.
         presets: MaxText's policies.
-        values: What each named value is worth under the chosen policy.
+        values: What each named value is worth under the chosen policy; the optimizer's moments last.
     """
 
     frontier: tuple[RematChoice, ...]

@@ -8,7 +8,7 @@ from ridgeline.cost.context import causal_imbalance
 from ridgeline.job.precision import takes_experts
 from ridgeline.model.accounting import operations
 from ridgeline.model.operations import ExpertMatmul
-from ridgeline.units import format_fraction, format_rate_bytes_per_s
+from ridgeline.units import format_bytes, format_fraction, format_rate_bytes_per_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,7 +35,7 @@ def _assumptions(job: Job, setting: TrainingSetting, best: PlanEstimate) -> Iter
         yield f"some efficiencies of {chip.name} are borrowed from its nearest measured relative"
     dtypes = setting.dtypes
     yield f"weights {dtypes.weights}, gathered and reduced in {dtypes.compute}, gradients kept in {dtypes.gradients}"
-    yield from _host(job)
+    yield from _host(job, best)
     if best.plan.gradient_accumulation > 1 and "data" in best.plan.mesh:
         yield "gradients of replicas are summed once a step, after the last micro-step"
     if setting.moe_imbalance == 1.0 and any(
@@ -54,13 +54,18 @@ def _assumptions(job: Job, setting: TrainingSetting, best: PlanEstimate) -> Iter
         yield f"{job.model.mtp_layers} multi-token-prediction layer(s) are left out"
 
 
-def _host(job: Job) -> Iterator[str]:
-    """What is known of the way to the host."""
+def _host(job: Job, best: PlanEstimate) -> Iterator[str]:
+    """What is known of the way to the host, and of its memory where the plan uses it."""
     chip = job.hardware.chip
     if chip.pcie_bytes_per_s is None:
-        yield f"offloading policies were not searched: the PCIe rate of {chip.name} is not public"
+        yield f"nothing was placed on the host: the PCIe rate of {chip.name} is not public"
     elif chip.facts["pcie_bytes_per_s"].kind == "derived":
         yield f"the PCIe rate of {chip.name} is not public: {format_rate_bytes_per_s(chip.pcie_bytes_per_s)} is assumed"
+    if best.memory.host_bytes > 0 and chip.host_ram_bytes is None:
+        needed = format_bytes(best.memory.host_bytes)
+        yield f"the RAM of a host of {chip.name} is not public: it is taken to hold {needed}"
+    if best.plan.optimizer.state == "host":
+        yield "moments on the host are fetched, updated and sent back layer by layer; nothing hides their transfer"
 
 
 def _context(setting: TrainingSetting, best: PlanEstimate) -> Iterator[str]:

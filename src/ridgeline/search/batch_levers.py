@@ -9,12 +9,13 @@ lever.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.job.job import DCN_AXES, ICI_AXES, Remat
 from ridgeline.job.mesh import FREE
 from ridgeline.job.precision import parse_quantization
+from ridgeline.search.answer import NoPlan, PlanEstimate
 from ridgeline.search.batch import MOST_TOKENS, is_worth_it
 from ridgeline.search.train import train
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ridgeline.job.job import Dtypes, Job, PlanRequest
-    from ridgeline.search.answer import PlanEstimate
     from ridgeline.search.train import Progress
 
 STRIPPED: Final = Remat(policy="minimal_with_context")
@@ -53,6 +53,23 @@ class BatchTried:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """What the next larger batch lacks.
+
+    Attributes:
+        resource: `hbm` of a device, or `host_ram` of a host.
+        global_batch: Sequences of that batch.
+        needed_bytes: What its least plan needs of it.
+        usable_bytes: What there is.
+    """
+
+    resource: Literal["hbm", "host_ram"]
+    global_batch: int
+    needed_bytes: float
+    usable_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeverAnswer:
     """What one lever does to the batch.
 
@@ -63,6 +80,7 @@ class LeverAnswer:
         largest: The largest batch that fits; None where none does.
         sensible: The one up to which each doubling is worth it; None where none fits.
         is_capped: Whether the largest is only the largest tried.
+        shortage: What stops a larger batch; None where nothing larger was tried, or nothing fits.
         reason: Why the lever cannot be turned here; "" where it can.
     """
 
@@ -72,6 +90,7 @@ class LeverAnswer:
     largest: BatchTried | None
     sensible: BatchTried | None
     is_capped: bool
+    shortage: Shortage | None = None
     reason: str = ""
 
 
@@ -173,16 +192,16 @@ def _answer(job: Job, lever: _Lever) -> LeverAnswer:
     devices, seq_len = job.hardware.num_devices, job.workload.seq_len
     most = min(SIZES[-1], MOST_TOKENS / (devices * seq_len))
     tried: list[BatchTried] = []
-    is_capped = True
+    shortage: Shortage | None = None
     for size in (size for size in SIZES if 1 / devices <= size <= most):
         try:
-            best = _planned(replace(job, plan=lever.plan), round(size * devices))
+            planned = _planned(replace(job, plan=lever.plan), round(size * devices))
         except InputError:  # the batch does not divide over what is pinned
             continue
-        if best is not None:
-            tried.append(BatchTried(sequences_per_device_ratio=size, global_batch=round(size * devices), best=best))
+        if isinstance(planned, PlanEstimate):
+            tried.append(BatchTried(sequences_per_device_ratio=size, global_batch=round(size * devices), best=planned))
         elif tried:
-            is_capped = False
+            shortage = planned
             break
     return LeverAnswer(
         name=lever.name,
@@ -190,17 +209,29 @@ def _answer(job: Job, lever: _Lever) -> LeverAnswer:
         tried=tuple(tried),
         largest=tried[-1] if tried else None,
         sensible=_sensible(tried),
-        is_capped=is_capped,
+        is_capped=shortage is None,
+        shortage=shortage,
         reason="" if tried else "does not fit at any batch",
     )
 
 
-def _planned(job: Job, global_batch: int) -> PlanEstimate | None:
-    """The best plan at a batch; None where none fits."""
+def _planned(job: Job, global_batch: int) -> PlanEstimate | Shortage:
+    """The best plan at a batch; where none fits, what is short."""
     try:
         return train(replace(job, workload=replace(job.workload, global_batch=global_batch))).best
-    except InfeasibleError:
-        return None
+    except InfeasibleError as error:
+        if not isinstance(error.answer, NoPlan):
+            raise
+        memory = error.answer.closest.memory
+    if memory.host_usable_bytes is None or memory.verdict == "does_not_fit":
+        needed_bytes, usable_bytes = memory.total_bytes, memory.usable_bytes
+        return Shortage(resource="hbm", global_batch=global_batch, needed_bytes=needed_bytes, usable_bytes=usable_bytes)
+    return Shortage(
+        resource="host_ram",
+        global_batch=global_batch,
+        needed_bytes=memory.host_bytes,
+        usable_bytes=memory.host_usable_bytes,
+    )
 
 
 def _sensible(tried: Sequence[BatchTried]) -> BatchTried | None:

@@ -42,6 +42,9 @@ puts the slow network on every layer's path."""
 BOTH_BATCH_AXES = 0.5
 """What dp and fsdp together cost over either alone."""
 
+MOMENTS_TIE = 0.02
+"""Time that a plan with the optimizer's moments on the host must save to be preferred to one without."""
+
 MEMORY_BOUND = 0.10
 """Time that a plan which does not fit must save for memory capacity to be what binds."""
 
@@ -62,6 +65,14 @@ class Costs:
     expected_s: NDArray[np.float64]
     total_bytes: NDArray[np.float64]
     host_bytes: NDArray[np.float64]
+
+    def followed_by(self, other: Costs) -> Costs:
+        """These, and behind them those of other rows."""
+        return Costs(
+            expected_s=np.concatenate([self.expected_s, other.expected_s]),
+            total_bytes=np.concatenate([self.total_bytes, other.total_bytes]),
+            host_bytes=np.concatenate([self.host_bytes, other.host_bytes]),
+        )
 
 
 def fitting_rows(costs: Costs, *, usable_bytes: float, host_usable_bytes: float | None) -> NDArray[np.bool_]:
@@ -89,7 +100,17 @@ def simplest_of_the_fastest(table: PlanTable, costs: Costs, fits: NDArray[np.boo
     tied = expected_s <= expected_s.min() * (1 + tie_fraction)
     burden = np.array([complexity(mesh.parallel_axes) for mesh in table.meshes])[table.mesh]
     least = np.where(tied, burden, np.inf).min()
-    return int(np.where(tied & (burden == least), expected_s, np.inf).argmin())
+    preferred_s = to_prefer_s(expected_s, moments_on_host=table.moments_on_host)
+    return int(np.where(tied & (burden == least), preferred_s, np.inf).argmin())
+
+
+def to_prefer_s(expected_s: NDArray[np.float64], *, moments_on_host: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Step times to choose by: those of plans with moments on the host a little longer than they are.
+
+    >>> to_prefer_s(np.array([10.0, 9.0]), moments_on_host=np.array([0.0, 1.0])).tolist()
+    [10.0, 9.18]
+    """
+    return expected_s * (1 + MOMENTS_TIE * moments_on_host)
 
 
 def complexity(parallel_axes: tuple[str, ...]) -> float:
@@ -126,20 +147,20 @@ def rivals(table: PlanTable, costs: Costs, fits: NDArray[np.bool_], best: int) -
     """The rows to show beside the best, fastest first.
 
     For every axis the best does without, the fastest plan that adds it alone ("why not tp?"); then the best's
-    mesh under other remat policies; then other sets of axes.
+    mesh under other remat policies, or with its moments elsewhere; then other sets of axes.
     """
     kinds = [_kind(mesh.parallel_axes) for mesh in table.meshes]
-    chosen, policy = kinds[int(table.mesh[best])], table.remat_of(best).policy
+    chosen, policy = kinds[int(table.mesh[best])], _policy(table, best)
     by_axis: dict[str, int] = {}
-    by_policy: dict[str, int] = {}
+    by_policy: dict[tuple[str, bool], int] = {}
     by_axes: dict[tuple[str, ...], int] = {}
     for row in _fastest_of_each_mesh_and_policy(table, costs, fits):
         axes = kinds[int(table.mesh[row])]
         added = [axis for axis in axes if axis not in chosen]
         if len(added) == 1 and added[0] not in by_axis:
             by_axis[added[0]] = row
-        elif table.mesh[row] == table.mesh[best] and table.remat_of(row).policy != policy:
-            by_policy.setdefault(table.remat_of(row).policy, row)
+        elif table.mesh[row] == table.mesh[best] and _policy(table, row) != policy:
+            by_policy.setdefault(_policy(table, row), row)
         elif axes != chosen:
             by_axes.setdefault(axes, row)
     found = list(dict.fromkeys([*by_axis.values(), *by_policy.values(), *by_axes.values()]))[:MOST_ALTERNATIVES]
@@ -150,8 +171,8 @@ def _fastest_of_each_mesh_and_policy(table: PlanTable, costs: Costs, fits: NDArr
     """Of the rows that fit, the fastest feed of each mesh under each policy, fastest first."""
     rows = np.flatnonzero(fits)
     order = rows[np.argsort(costs.expected_s[rows], kind="stable")]
-    pairs = table.mesh[order] * len(table.remats) + table.remat[order]
-    _, first = np.unique(pairs, return_index=True)
+    kinds = np.stack([table.mesh[order], table.remat[order], table.moments_on_host[order].astype(np.int64)], axis=1)
+    _, first = np.unique(kinds, axis=0, return_index=True)
     return order[np.sort(first)].tolist()
 
 
@@ -168,27 +189,64 @@ def slower_because(rival: PlanEstimate, best: PlanEstimate) -> str:
     return ", ".join(named) or "nothing: it costs the same and is less simple"
 
 
-def unfit_families(table: PlanTable, costs: Costs, *, usable_bytes: float) -> Iterator[Rejected]:
+def unfit_families(
+    table: PlanTable, costs: Costs, *, usable_bytes: float, host_usable_bytes: float | None
+) -> Iterator[Rejected]:
     """Sets of parallel axes of which no plan fits, with the least memory any of them needs; simplest first."""
-    least = np.full(len(table.meshes), np.inf)
-    np.minimum.at(least, table.mesh, costs.total_bytes)
+    ratios = wanted_ratios(costs, usable_bytes=usable_bytes, host_usable_bytes=host_usable_bytes)
+    falling = np.argsort(-ratios, kind="stable")
+    least = np.zeros(len(table.meshes), dtype=np.int64)
+    least[table.mesh[falling]] = falling  # of the rows of a mesh the last, which needs least, stays
     plans = np.bincount(table.mesh, minlength=len(table.meshes))
-    needed: dict[tuple[str, ...], tuple[float, int]] = {}
+    found: dict[tuple[str, ...], tuple[float, int, int]] = {}
     for index, mesh in enumerate(table.meshes):
-        before, count = needed.get(mesh.parallel_axes, (np.inf, 0))
-        needed[mesh.parallel_axes] = min(before, float(least[index])), count + int(plans[index])
-    for axes, (needed_bytes, count) in sorted(needed.items(), key=lambda item: (len(item[0]), item[1])):
+        ratio, row, count = found.get(mesh.parallel_axes, (np.inf, 0, 0))
+        own = float(ratios[least[index]]) if plans[index] else np.inf
+        best = (own, int(least[index])) if own < ratio else (ratio, row)
+        found[mesh.parallel_axes] = *best, count + int(plans[index])
+    for axes, (ratio, row, count) in sorted(found.items(), key=lambda item: (len(item[0]), item[1])):
         if count == 0:
             yield Rejected(family=_family(axes), reason="no microbatch count divides the batch", plans=0)
-        elif needed_bytes > (1 + TIGHT) * usable_bytes:
-            reason = f"needs at least {format_bytes(needed_bytes)} of {format_bytes(usable_bytes)} a device"
-            yield Rejected(family=_family(axes), reason=reason, plans=count)
+        elif ratio > 1:
+            needed = wanted_in_words(
+                float(costs.total_bytes[row]),
+                float(costs.host_bytes[row]),
+                usable_bytes=usable_bytes,
+                host_usable_bytes=host_usable_bytes,
+            )
+            yield Rejected(family=_family(axes), reason=f"needs at least {needed}", plans=count)
+
+
+def wanted_ratios(costs: Costs, *, usable_bytes: float, host_usable_bytes: float | None) -> NDArray[np.float64]:
+    """What each row needs over what there is; 1 where it fits, and more by what it lacks of its device and its host."""
+    of_device = np.maximum(costs.total_bytes / ((1 + TIGHT) * usable_bytes), 1.0)
+    if host_usable_bytes is None:
+        return of_device
+    return of_device + np.maximum(costs.host_bytes / host_usable_bytes, 1.0) - 1.0
+
+
+def wanted_in_words(
+    needed_bytes: float, host_bytes: float, *, usable_bytes: float, host_usable_bytes: float | None
+) -> str:
+    """What a plan that does not fit needs of what is shorter.
+
+    >>> wanted_in_words(90 * 2**30, 2**38, usable_bytes=95 * 2**30, host_usable_bytes=2**37)
+    '256 GiB of 128 GiB of host memory a device'
+    """
+    if host_usable_bytes is None or needed_bytes / usable_bytes > host_bytes / host_usable_bytes:
+        return f"{format_bytes(needed_bytes)} of {format_bytes(usable_bytes)} a device"
+    return f"{format_bytes(host_bytes)} of {format_bytes(host_usable_bytes)} of host memory a device"
 
 
 def refused_families(refused: Mapping[tuple[str, str], int]) -> Iterator[Rejected]:
     """Degrees that no plan could have, with the rule they break."""
     for (family, reason), times in refused.items():
         yield Rejected(family=family, reason=reason, plans=times)
+
+
+def _policy(table: PlanTable, row: int) -> tuple[str, bool]:
+    """What a row keeps where: its remat policy, and whether its moments are on the host."""
+    return table.remat_of(row).policy, bool(table.moments_on_host[row])
 
 
 def _kind(axes: tuple[str, ...]) -> tuple[str, ...]:

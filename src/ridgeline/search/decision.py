@@ -214,7 +214,7 @@ def _ridge_flops_per_byte(setting: TrainingSetting) -> float:
 
 
 def _state_bytes(setting: TrainingSetting, best: PlanEstimate) -> float:
-    """Parameters, moments and gradients of the whole model, once: those of all devices over their replicas."""
+    """Parameters, moments (those on devices) and gradients of the model, once: of all devices over their replicas."""
     parts, mesh = best.memory.parts, best.plan.mesh
     of_a_device = sum(parts.get(name, 0.0) for name in ("parameters", "optimizer", "gradients"))
     replicas = mesh.get("dp", 1) * mesh.get("dcn_dp", 1)
@@ -228,7 +228,8 @@ def _reason(setting: TrainingSetting, best: PlanEstimate, strategies: tuple[str,
     causes, step_s = time_by_cause(best.step.parts), best.step.expected_s
     there = "fit" if whole_bytes <= usable_bytes else "do not fit"
     whole, usable = format_bytes(whole_bytes), format_bytes(usable_bytes)
-    words = [f"{whole} of parameters, moments and gradients {there} in the {usable} of one device"]
+    kept = "parameters and gradients" if best.plan.optimizer.state == "host" else "parameters, moments and gradients"
+    words = [f"{whole} of {kept} {there} in the {usable} of one device"]
     for name in strategies:
         waits_s = sum(causes.get(cause, 0.0) for cause in _COSTS[name])
         ways = " ".join(f"{axis}={mesh[axis]}" for axis in STRATEGIES[name] if axis in mesh)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.causes import busy_s
@@ -137,7 +138,7 @@ def _plan(job: Job, table: PlanTable, index: int, *, expert_exchange: TokenExcha
         remat=table.remat_of(index),
         dtypes=plan.dtypes,
         quantization=plan.quantization,
-        optimizer=plan.optimizer,
+        optimizer=replace(plan.optimizer, state="host" if table.moments_on_host[index] else "device"),
         vocab_tiling=plan.vocab_tiling,
     )
 

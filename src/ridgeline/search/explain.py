@@ -173,14 +173,20 @@ def _bound(setting: TrainingSetting, estimate: PlanEstimate) -> Iterator[Derivat
 
 
 def _memory(setting: TrainingSetting, columns: PlanColumns) -> Iterator[Derivation]:
-    """What a device keeps of weights, moments and gradients."""
+    """What a device keeps of weights, moments and gradients; how long moments on the host are on their way."""
     parameters, dtypes, optimizer = float(local_elements(setting, columns)), setting.dtypes, setting.optimizer
     states = float(state_elements(setting, columns))
     weights = derive(weight_bytes, P=states, b_w=BYTES_OF[dtypes.weights])
     yield replace(weights, quantity="weights on a device")
-    if optimizer.state == "device":
-        b_mu, b_nu = BYTES_OF[optimizer.mu_dtype], BYTES_OF[optimizer.nu_dtype]
-        yield replace(derive(optimizer_bytes, P=states, b_mu=b_mu, b_nu=b_nu), quantity="optimizer state on a device")
+    b_mu, b_nu = BYTES_OF[optimizer.mu_dtype], BYTES_OF[optimizer.nu_dtype]
+    moments, place = derive(optimizer_bytes, P=states, b_mu=b_mu, b_nu=b_nu), "a device"
+    if columns.moments_on_host:
+        place = "the host, of a device"
+    yield replace(moments, quantity=f"optimizer state on {place}")
+    if columns.moments_on_host and setting.host_bytes_per_s is not None:
+        rate_bytes_per_s = setting.host_bytes_per_s * setting.efficiency.pcie
+        moved = derive(transfer_s, traffic_bytes=2 * moments.value, W_bytes_per_s=rate_bytes_per_s)
+        yield replace(moved, quantity="optimizer state from the host and back")
     gradients = derive(gradient_bytes, P=parameters, b_g=BYTES_OF[dtypes.gradients])
     yield replace(gradients, quantity="gradients on a device")
 

@@ -23,7 +23,7 @@ def pinned_to(job: Job, plan: Plan, *, global_batch: int) -> Job:
 
     Args:
         job: The question.
-        plan: What is pinned: mesh, micro-steps, pipeline, remat; its precisions are the job's.
+        plan: What is pinned: mesh, micro-steps, pipeline, remat, place of the moments; its precisions are the job's.
         global_batch: Sequences of a step.
     """
     return replace(
@@ -36,6 +36,7 @@ def pinned_to(job: Job, plan: Plan, *, global_batch: int) -> Job:
             pipeline=Pipeline(microbatches=plan.microbatches, repeats=plan.repeats, gather_once=plan.gather_once),
             experts=replace(job.plan.experts, exchange=plan.expert_exchange or job.plan.experts.exchange),
             remat=plan.remat,
+            optimizer=replace(job.plan.optimizer, state=plan.optimizer.state),
         ),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,7 +35,8 @@ REPEATS = (1, 2, 4)
 LEAST_ON_DEVICE = Remat(policy="custom", tensors={LAYER_INPUT: "offload"})
 """The policy under which a plan needs the least memory of its device."""
 
-_Element = TypeVar("_Element", np.int64, np.float64)
+_ROW_COLUMNS = ("mesh", "remat", "accumulation", "microbatches", "repeats", "gather_once", "moments_on_host")
+"""What of a table has an entry for every row."""
 
 _LINK_FIELDS = tuple(field.name for field in fields(Link))
 
@@ -57,6 +58,7 @@ class PlanTable:
         links: Wiring of every mesh, by group.
         saved: By checkpoint name, 1 where a policy keeps it on the device; `*` where it keeps everything.
         offloaded: By checkpoint name, 1 where a policy keeps it on the host.
+        moments_on_host: 1 where the optimizer's moments live on the host, by row.
     """
 
     meshes: tuple[Mesh, ...]
@@ -71,6 +73,7 @@ class PlanTable:
     links: Mapping[str, Link]
     saved: Mapping[str, NDArray[np.float64]]
     offloaded: Mapping[str, NDArray[np.float64]]
+    moments_on_host: NDArray[np.float64]
 
     def __len__(self) -> int:
         """Rows."""
@@ -84,26 +87,31 @@ class PlanTable:
         """The remat policy of a row."""
         return self.remats[int(self.remat[index])]
 
-    def with_policies(self, rows: Sequence[int], remats: Sequence[Remat]) -> PlanTable:
-        """The same plans, and behind them some rows again, each under a policy of its own."""
-        index = np.array(rows, dtype=np.int64)
+    def rows(self, index: NDArray[np.int64]) -> PlanTable:
+        """Some of the plans."""
+        return replace(self, **{name: getattr(self, name)[index] for name in _ROW_COLUMNS})
+
+    def followed_by(self, other: PlanTable) -> PlanTable:
+        """These plans, and behind them others over the same meshes, and over these policies or more."""
+        return replace(
+            other, **{name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in _ROW_COLUMNS}
+        )
+
+    def with_moments_on_host(self) -> PlanTable:
+        """The same plans, the optimizer's moments on the host."""
+        return replace(self, moments_on_host=np.ones(len(self)))
+
+    def with_policies(self, remats: Sequence[Remat], *, moments_on_host: NDArray[np.float64]) -> PlanTable:
+        """The same plans, each under a policy of its own, and with its moments where that wants them."""
         policies = (*self.remats, *remats)
         saved, offloaded = _kept_tables(policies)
-
-        def longer(column: NDArray[_Element]) -> NDArray[_Element]:
-            return np.concatenate([column, column[index]])
-
         return replace(
             self,
             remats=policies,
-            mesh=longer(self.mesh),
-            remat=np.concatenate([self.remat, np.arange(len(self.remats), len(policies))]),
-            accumulation=longer(self.accumulation),
-            microbatches=longer(self.microbatches),
-            repeats=longer(self.repeats),
-            gather_once=longer(self.gather_once),
+            remat=np.arange(len(self.remats), len(policies)),
             saved=saved,
             offloaded=offloaded,
+            moments_on_host=moments_on_host,
         )
 
     def columns(self, rows: slice | NDArray[np.int64]) -> PlanColumns:
@@ -117,6 +125,7 @@ class PlanTable:
             gather_once=self.gather_once[rows],
             saved={name: column[remat] for name, column in self.saved.items()},
             offloaded={name: column[remat] for name, column in self.offloaded.items()},
+            moments_on_host=self.moments_on_host[rows],
             links={group: _taken(link, mesh) for group, link in self.links.items()},
         )
 
@@ -131,12 +140,13 @@ class PlanTable:
             gather_once=float(self.gather_once[index]),
             saved={name: float(column[remat]) for name, column in self.saved.items()},
             offloaded={name: float(column[remat]) for name, column in self.offloaded.items()},
+            moments_on_host=float(self.moments_on_host[index]),
             links=dict(mesh.links),
         )
 
 
 def plan_table(job: Job, meshes: Sequence[Mesh], *, global_batch: int, layers: int) -> PlanTable:
-    """Every plan over some meshes, what the job pins held."""
+    """Every plan over some meshes, what the job pins held; moments are on the device unless it says otherwise."""
     remats = searched_remats(job)
     feeds = [
         (index, *feed)
@@ -160,6 +170,7 @@ def plan_table(job: Job, meshes: Sequence[Mesh], *, global_batch: int, layers: i
         links={group: _stacked([mesh.links[group] for mesh in meshes]) for group in GROUPS},
         saved=saved,
         offloaded=offloaded,
+        moments_on_host=np.full(len(repeated), float(job.plan.optimizer.state == "host")),
     )
 
 

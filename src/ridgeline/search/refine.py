@@ -1,16 +1,17 @@
 """From presets to the best custom policy: the plans that a search would choose among, each with the policy made for it.
 
 A search over all meshes knows the presets alone. The few plans that lead it are costed again under every custom
-policy; where one is faster by more than `POLICY_TIE`, the plan is listed with it too.
+policy, and with the optimizer's moments in either place if that is open; where the best of these is faster by more than
+`POLICY_TIE`, the plan is listed with it too.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ridgeline.search.choice import Costs, to_prefer_s
 from ridgeline.search.custom_remat import PLACEMENTS, best_policies
 from ridgeline.search.estimate import TIGHT
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ridgeline.cost.columns import TrainingSetting
-    from ridgeline.search.choice import Costs
     from ridgeline.search.custom_remat import Policies
     from ridgeline.search.plans import PlanTable
 
@@ -47,20 +47,43 @@ def refined(
     """
     rows: list[int] = []
     found: list[Policies] = []
-    for row in dict.fromkeys(leaders):
+    to_beat_s = to_prefer_s(costs.expected_s, moments_on_host=table.moments_on_host)
+    for row in _fastest_under_any_policy(table, to_beat_s, leaders):
         policies = custom_policies(setting, table, row)
-        if len(policies) and policies.expected_s[0] < (1 - POLICY_TIE) * float(costs.expected_s[row]):
+        if len(policies) and _time_to_prefer_s(policies)[0] < (1 - POLICY_TIE) * to_beat_s[row]:
             rows.append(row)
-            found.append(policies)
+            found.append(policies.rows(np.array([0])))
     if not rows:
         return table, costs
-    longer = replace(
-        costs,
-        expected_s=np.concatenate([costs.expected_s, [float(policies.expected_s[0]) for policies in found]]),
-        total_bytes=np.concatenate([costs.total_bytes, [float(policies.total_bytes[0]) for policies in found]]),
-        host_bytes=np.concatenate([costs.host_bytes, [float(policies.host_bytes[0]) for policies in found]]),
+    custom = table.rows(np.array(rows)).with_policies(
+        [policies.remat(0) for policies in found],
+        moments_on_host=np.concatenate([policies.moments_on_host for policies in found]),
     )
-    return table.with_policies(rows, [policies.remat(0) for policies in found]), longer
+    longer = Costs(
+        expected_s=np.concatenate([policies.expected_s for policies in found]),
+        total_bytes=np.concatenate([policies.total_bytes for policies in found]),
+        host_bytes=np.concatenate([policies.host_bytes for policies in found]),
+    )
+    return table.followed_by(custom), costs.followed_by(longer)
+
+
+def _fastest_under_any_policy(table: PlanTable, to_beat_s: NDArray[np.float64], rows: Iterable[int]) -> list[int]:
+    """Of rows that differ by what they keep alone the fastest: they have the same custom policies."""
+    fastest: dict[tuple[float, ...], int] = {}
+    for row in dict.fromkeys(rows):
+        plan = (int(table.mesh[row]), *(float(feed[row]) for feed in _feeds(table)))
+        if plan not in fastest or to_beat_s[row] < to_beat_s[fastest[plan]]:
+            fastest[plan] = row
+    return list(fastest.values())
+
+
+def _feeds(table: PlanTable) -> tuple[NDArray[np.float64], ...]:
+    """How the batch is cut in time, by row."""
+    return table.accumulation, table.microbatches, table.repeats, table.gather_once
+
+
+def _time_to_prefer_s(policies: Policies) -> NDArray[np.float64]:
+    return to_prefer_s(policies.expected_s, moments_on_host=policies.moments_on_host)
 
 
 def leading(table: PlanTable, costs: Costs, fits: NDArray[np.bool_], chosen: int) -> list[int]:
@@ -71,8 +94,7 @@ def leading(table: PlanTable, costs: Costs, fits: NDArray[np.bool_], chosen: int
     rows = np.flatnonzero(fits)
     order = rows[np.argsort(costs.expected_s[rows], kind="stable")]
     ours = order[table.mesh[order] == table.mesh[chosen]]
-    ways = (table.accumulation, table.microbatches, table.repeats, table.gather_once)
-    feeds = np.stack([way[ours] for way in ways], axis=1)
+    feeds = np.stack([feed[ours] for feed in _feeds(table)], axis=1)
     axes = table.meshes[int(table.mesh[chosen])].parallel_axes
     alike = order[np.array([mesh.parallel_axes == axes for mesh in table.meshes])[table.mesh[order]]]
     others = [_first_of_each(table.mesh[some], some) for some in (alike, order)]
@@ -87,16 +109,12 @@ def _first_of_each(keys: NDArray[np.generic], rows: NDArray[np.int64]) -> list[i
 
 def custom_policies(setting: TrainingSetting, table: PlanTable, row: int) -> Policies:
     """The undominated custom policies of a plan that fit, fastest first; of equally fast ones the plainest first."""
-    policies = best_policies(
-        setting,
-        table.row(row),
-        offloads=setting.hardware.chip.pcie_bytes_per_s is not None,
-        most_bytes=(1 - TIGHT) * setting.usable_hbm_bytes,
-    )
+    policies = best_policies(setting, table.row(row), most_bytes=(1 - TIGHT) * setting.usable_hbm_bytes)
     if (most_host_bytes := setting.host_usable_bytes) is not None:
         policies = policies.rows(np.flatnonzero(policies.host_bytes <= most_host_bytes))
     if len(policies) == 0:
         return policies
     placed = (policies.codes != PLACEMENTS.index("remat")).sum(axis=1)
-    steps = np.floor(np.log(policies.expected_s / policies.expected_s.min()) / _EQUAL)
-    return policies.rows(np.lexsort((policies.expected_s, placed, steps)))
+    times_s = _time_to_prefer_s(policies)
+    steps = np.floor(np.log(times_s / times_s.min()) / _EQUAL)
+    return policies.rows(np.lexsort((times_s, placed, steps)))

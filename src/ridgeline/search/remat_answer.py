@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import nan
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ridgeline.cost.memory import training_memory
+from ridgeline.cost.training import training_step
 from ridgeline.job.remat import LAYER_INPUT
-from ridgeline.search.answer import KeptValue, RematAnswer, RematChoice
+from ridgeline.search.answer import MOMENTS, KeptValue, RematAnswer, RematChoice
 from ridgeline.search.custom_remat import PLACEMENTS, best_policies, codes_of, cost_policies, placeable_names
 from ridgeline.search.estimate import verdict
 
@@ -30,12 +33,12 @@ def remat_answer(setting: TrainingSetting, plan: PlanColumns, chosen: Remat, pre
 
     Args:
         setting: What all plans share.
-        plan: The plan; its own policy does not count.
+        plan: The plan; its own policy does not count, the place of its moments counts for presets and values.
         chosen: The policy it was given.
         presets: To be shown on the frontier.
     """
-    names, offloads = placeable_names(setting.tree), setting.hardware.chip.pcie_bytes_per_s is not None
-    found = best_policies(setting, plan, offloads=offloads, most_bytes=BEYOND * setting.usable_hbm_bytes)
+    names = placeable_names(setting.tree)
+    found = best_policies(setting, plan, most_bytes=BEYOND * setting.usable_hbm_bytes)
     if (most_host_bytes := setting.host_usable_bytes) is not None:
         found = found.rows(np.flatnonzero(found.host_bytes <= most_host_bytes))
     listed = [preset for preset in presets if preset.policy not in {"none", "custom"}]
@@ -44,7 +47,7 @@ def remat_answer(setting: TrainingSetting, plan: PlanColumns, chosen: Remat, pre
     return RematAnswer(
         frontier=tuple(_choice(setting, found, row, found.remat(row)) for row in _frontier(found)),
         presets=tuple(_choice(setting, costed, row, preset) for row, preset in enumerate(listed)),
-        values=() if chosen.policy == "none" else tuple(_values(setting, plan, chosen, names, offloads=offloads)),
+        values=() if chosen.policy == "none" else (*_values(setting, plan, chosen, names), _moments(setting, plan)),
     )
 
 
@@ -60,6 +63,7 @@ def _frontier(policies: Policies) -> Iterator[int]:
 def _choice(setting: TrainingSetting, policies: Policies, row: int, remat: Remat) -> RematChoice:
     return RematChoice(
         remat=remat,
+        optimizer_state="host" if policies.moments_on_host[row] else "device",
         expected_s=float(policies.expected_s[row]),
         needed_bytes=float(policies.needed_bytes[row]),
         host_bytes=float(policies.host_bytes[row]),
@@ -67,9 +71,7 @@ def _choice(setting: TrainingSetting, policies: Policies, row: int, remat: Remat
     )
 
 
-def _values(
-    setting: TrainingSetting, plan: PlanColumns, chosen: Remat, names: tuple[str, ...], *, offloads: bool
-) -> Iterator[KeptValue]:
+def _values(setting: TrainingSetting, plan: PlanColumns, chosen: Remat, names: tuple[str, ...]) -> Iterator[KeptValue]:
     """Each name by itself on the device, on the host and computed again, the others as they are."""
     codes = np.repeat(codes_of(chosen, names), 3 * len(names), axis=0)
     for column in range(len(names)):
@@ -82,5 +84,20 @@ def _values(
             placement=PLACEMENTS[int(codes_of(chosen, names)[0, column])],
             device_bytes=float(tried.needed_bytes[device] - tried.needed_bytes[host]),
             recompute_s=nan if name == LAYER_INPUT else float(tried.expected_s[again] - tried.expected_s[device]),
-            offload_s=float(tried.expected_s[host] - tried.expected_s[device]) if offloads else nan,
+            offload_s=float(tried.expected_s[host] - tried.expected_s[device]) if setting.reaches_host else nan,
         )
+
+
+def _moments(setting: TrainingSetting, plan: PlanColumns) -> KeptValue:
+    """The optimizer's moments on the device and on the host, all else as it is."""
+    here, there = (replace(plan, moments_on_host=place) for place in (0.0, 1.0))
+    sizes = [training_memory(setting, columns) for columns in (here, there)]
+    needed = [float(memory.total_bytes - memory.parts["logits_waiting"]) for memory in sizes]
+    times_s = [float(training_step(setting, columns).expected_s) for columns in (here, there)]
+    return KeptValue(
+        name=MOMENTS,
+        placement="offload" if plan.moments_on_host else "device",
+        device_bytes=needed[0] - needed[1],
+        recompute_s=nan,
+        offload_s=times_s[1] - times_s[0],
+    )

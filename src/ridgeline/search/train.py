@@ -26,6 +26,8 @@ from ridgeline.search.choice import (
     simplest_of_the_fastest,
     slower_because,
     unfit_families,
+    wanted_in_words,
+    wanted_ratios,
 )
 from ridgeline.search.decision import decide
 from ridgeline.search.estimate import MFU_CONVENTION, TIGHT, estimate_row, mfu_peak_flops_per_s, step_flops
@@ -153,7 +155,8 @@ def _fastest_without_room(searched: _Searched) -> tuple[float, float]:
     setting, table, costs = searched.setting, searched.table, searched.costs
     policies = [remat.policy for remat in table.remats]
     least = policies.index("none") if "none" in policies else 0
-    rows = np.flatnonzero(np.isinf(costs.expected_s) & (table.remat == least))
+    moved = table.moments_on_host > table.moments_on_host.min()
+    rows = np.flatnonzero(np.isinf(costs.expected_s) & (table.remat == least) & ~moved)
     fastest_s, needed_bytes = float("inf"), float("inf")
     for start in range(0, len(rows), BLOCK_ROWS):
         block = rows[start : start + BLOCK_ROWS]
@@ -166,6 +169,8 @@ def _fastest_without_room(searched: _Searched) -> tuple[float, float]:
 
 def cost_pinned(job: Job) -> PlanEstimate:
     """The plan a job pins, costed whether it fits or not; of what is left open, the fastest.
+
+    Moments are on the device unless the job says otherwise.
 
     Args:
         job: The question, its batch given.
@@ -243,6 +248,12 @@ def _search(job: Job, global_batch: int, progress: Progress, *, fit_or_not: bool
         raise _nothing_legal(job, global_batch, meshes.refused)
     most_bytes = float("inf") if fit_or_not else (1 + TIGHT) * setting.usable_hbm_bytes
     costs = cost_plans(setting, table, progress, most_bytes=most_bytes)
+    if setting.places_moments and not fit_or_not:
+        # With room on the device a plan is only slower with its moments on the host: nothing hides their transfer.
+        roomless = np.flatnonzero(costs.total_bytes > (1 - TIGHT) * setting.usable_hbm_bytes)
+        moved = table.rows(roomless).with_moments_on_host()
+        table = table.followed_by(moved)
+        costs = costs.followed_by(cost_plans(setting, moved, progress, most_bytes=most_bytes))
     return _Searched(setting=setting, table=table, costs=costs, refused=meshes.refused)
 
 
@@ -267,9 +278,15 @@ def _nothing_legal(job: Job, global_batch: int, refused: Mapping[tuple[str, str]
 def _nothing_fits(job: Job, searched: _Searched, began_s: float) -> InfeasibleError:
     """Every plan needs more memory than there is."""
     costs, setting = searched.costs, searched.setting
-    least = int(costs.total_bytes.argmin())
+    usable_bytes, host_usable_bytes = setting.usable_hbm_bytes, setting.host_usable_bytes
+    least = int(wanted_ratios(costs, usable_bytes=usable_bytes, host_usable_bytes=host_usable_bytes).argmin())
     closest = estimate_row(job, setting, searched.table, least)
-    needed, usable = format_bytes(closest.memory.total_bytes), format_bytes(setting.usable_hbm_bytes)
+    needed = wanted_in_words(
+        closest.memory.total_bytes,
+        float(costs.host_bytes[least]),
+        usable_bytes=usable_bytes,
+        host_usable_bytes=host_usable_bytes,
+    )
     largest = ", ".join(f"{name} {format_bytes(size)}" for name, size in closest.memory.largest[:3])
     mesh = mesh_in_words(closest.plan.mesh)
     plans = "the only plan there is" if len(searched.table) == 1 else f"any of {len(searched.table):,} plans"
@@ -282,7 +299,7 @@ def _nothing_fits(job: Job, searched: _Searched, began_s: float) -> InfeasibleEr
     return InfeasibleError(
         f"{job.model_reference} does not fit on {job.hardware.name} under {plans}",
         reasons=[
-            f"the least any plan needs is {needed} of {usable} a device ({mesh}, remat {closest.plan.remat.policy})",
+            f"the least any plan needs is {needed} ({mesh}, remat {closest.plan.remat.policy})",
             f"its largest tensors: {largest}",
         ],
         fix=f"use {', '.join(ways)}",
@@ -301,9 +318,14 @@ def _with_reason(rival: PlanEstimate, best: PlanEstimate) -> PlanEstimate:
 
 
 def _rejected(searched: _Searched) -> tuple[Rejected, ...]:
-    usable_bytes = searched.setting.usable_hbm_bytes
+    setting = searched.setting
     return (
-        *unfit_families(searched.table, searched.costs, usable_bytes=usable_bytes),
+        *unfit_families(
+            searched.table,
+            searched.costs,
+            usable_bytes=setting.usable_hbm_bytes,
+            host_usable_bytes=setting.host_usable_bytes,
+        ),
         *refused_families(searched.refused),
     )
 

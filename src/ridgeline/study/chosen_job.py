@@ -52,6 +52,7 @@ def chosen_job(job: Job) -> tuple[Job, PlanEstimate]:
             pipeline=_feeding(plan) if is_pipeline else Pipeline(),
             experts=replace(job.plan.experts, exchange=plan.expert_exchange or job.plan.experts.exchange),
             remat=plan.remat,
+            optimizer=plan.optimizer,
         ),
     )
     return chosen, estimate
