@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ridgeline.study.validate import ValidateAnswer, ValidatedMemory, ValidatedRow
 
 _SHOWN_GROUPS: Final = {
+    "accelerator": "by kind of accelerator",
     "chip": "by chip",
     "model_kind": "by kind of model",
     "precision": "by precision",
@@ -181,7 +182,7 @@ def _worst_table(rows: Sequence[ValidatedRow]) -> Table:
         worst.setdefault(row.scored.cluster, row)
     return Table(
         title="Worst cases",
-        columns=("case", "measured", "estimate", "error", "where the estimated time goes"),
+        columns=("case", "measured", "estimate", "error", "what it is, and where the estimated time goes"),
         right=frozenset({1, 2, 3}),
         rows=tuple(_worst_row(row) for row in list(worst.values())[:_WORST]),
         note="the worst row of a job stands for it",
@@ -198,7 +199,7 @@ def _worst_row(row: ValidatedRow) -> tuple[Cell, ...]:
         Cell(text=_value(row, scored.measured)),
         Cell(text=_value(row, scored.expected)),
         Cell(text=_signed(scored.error), tone=_tone(abs(scored.error))),
-        Cell(text=f"{parts}{assumed}"),
+        Cell(text=f"{row.case.model} on {row.case.job.hardware.name}: {parts}{assumed}"),
     )
 
 

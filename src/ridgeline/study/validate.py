@@ -223,6 +223,7 @@ def _grade(case: MeasuredCase) -> str:
 
 
 _GROUPS: Final[Mapping[str, Callable[[MeasuredCase], str]]] = {
+    "accelerator": lambda case: "GPU" if case.job.hardware.chip.torus is None else "TPU",
     "chip": lambda case: case.chip,
     "model_kind": lambda case: case.model_kind,
     "precision": lambda case: case.precision,

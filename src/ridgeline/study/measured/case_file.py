@@ -28,7 +28,8 @@ MEASURED: Final = "measured"
 """The table that makes a job file a case."""
 
 _METRICS: Final[tuple[Metric, ...]] = ("step_time_s", "tokens_per_s_per_chip")
-_KEYS: Final = (*_METRICS, "source", "quality", "derived", "cluster", "id")
+KEYS: Final = (*_METRICS, "source", "quality", "derived", "cluster", "id")
+"""Keys of `[measured]`."""
 
 
 def case_of_tables(tables: Record, *, file: str) -> MeasuredCase:
@@ -69,13 +70,13 @@ def case_of_tables(tables: Record, *, file: str) -> MeasuredCase:
 
 def _check_keys(measured: Record, file: str) -> None:
     for key in measured:
-        if key not in _KEYS:
+        if key not in KEYS:
             raise InputError(
                 f"unknown key {key}",
                 where=f"{file}: {MEASURED}",
                 value=key,
-                expected=", ".join(_KEYS),
-                fix=nearest(key, _KEYS) or "leave it out",
+                expected=", ".join(KEYS),
+                fix=nearest(key, KEYS) or "leave it out",
             )
 
 
