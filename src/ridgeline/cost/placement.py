@@ -53,6 +53,9 @@ def groups_of(*, distributed: bool) -> Mapping[str, tuple[str, ...]]:
     return DISTRIBUTED_GROUPS if distributed else GROUPS
 
 
+NO_PINS: Mapping[str, str] = {}
+"""Every logical axis lies where it is best."""
+
 TORUS_AXES = ("x", "y", "z")
 """Physical axes of the torus, as `hardware/topology.py` names them."""
 
@@ -92,7 +95,11 @@ class Piece:
 
 
 def place(
-    degrees: Mapping[str, int], axes: Sequence[PhysicalAxis], *, order: Iterable[str] = CHATTIEST_FIRST
+    degrees: Mapping[str, int],
+    axes: Sequence[PhysicalAxis],
+    *,
+    order: Iterable[str] = CHATTIEST_FIRST,
+    pins: Mapping[str, str] = NO_PINS,
 ) -> dict[str, tuple[Piece, ...]] | None:
     """Pieces under each logical axis of degree above 1; None when a degree does not divide what is left.
 
@@ -100,15 +107,18 @@ def place(
         degrees: Ways of each logical axis.
         axes: The wiring.
         order: Who chooses first.
+        pins: Physical axes by logical axis, e.g. `{"tp": "core"}`: they choose before all others, among those.
     """
     left = [Piece(axis=axis, size=axis.size) for axis in axes if axis.size > 1]
     placed: dict[str, tuple[Piece, ...]] = {}
-    for logical in order:
+    for logical in sorted(order, key=lambda axis: axis not in pins):
         degree = degrees.get(logical, 1)
         if degree == 1:
             continue
-        fast = [piece for piece in left if piece.axis.name not in NETWORKS]
-        taken = _whole_pieces(degree, fast) or _factors(degree, fast) or _factors(degree, left)
+        names = pins[logical].split() if logical in pins else [piece.axis.name for piece in left]
+        open_to = [piece for piece in left if piece.axis.name in names]
+        fast = [piece for piece in open_to if piece.axis.name not in NETWORKS]
+        taken = _whole_pieces(degree, fast) or _factors(degree, fast) or _factors(degree, open_to)
         if taken is None:
             return None
         placed[logical] = taken

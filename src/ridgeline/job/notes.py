@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ridgeline.hardware.figures import own_figures
-from ridgeline.job.job import AttentionKernel, Compiler, ContextParallelism, ExpertKernel, Pipeline
+from ridgeline.job.job import AttentionKernel, Compiler, ExpertKernel, Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,13 +23,15 @@ def notes(job: Job, mesh: Mapping[str, int]) -> tuple[str, ...]:
     """
     plan, chip = job.plan, job.hardware.chip
     is_said = {
-        "placement": bool(plan.placement),
         "attention": plan.attention != AttentionKernel(),
-        "moe": plan.experts != ExpertKernel(),
-        "context": plan.context != ContextParallelism(),
+        "moe": replace(plan.experts, exchange=None, shard_experts_on_fsdp=None) != ExpertKernel(),
         "compiler": plan.compiler != Compiler(),
     }
     found = [f"plan.{key} is kept in the job but not modelled yet." for key, said in is_said.items() if said]
+    if plan.context.strategy in {"ulysses", "usp"}:
+        found.append(f"plan.context.strategy: {plan.context.strategy} is costed as all_gather.")
+    if plan.experts.shard_experts_on_fsdp:
+        found.append("plan.moe.shard_experts_on_fsdp changes which dimension is gathered, not how many bytes.")
     if plan.pipeline != Pipeline() and all(mesh.get(axis, 1) == 1 for axis in ("pp", "dcn_pp")):
         found.append("plan.pipeline settings have no effect without pp.")
     if own := own_figures(chip):

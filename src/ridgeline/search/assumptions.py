@@ -69,8 +69,12 @@ def _host(job: Job, best: PlanEstimate) -> Iterator[str]:
 
 
 def _context(setting: TrainingSetting, best: PlanEstimate) -> Iterator[str]:
-    """How causal attention falls to the devices that share a sequence."""
+    """How attention is shared by the devices that share a sequence."""
     ways = best.plan.mesh.get("cp", 1)
+    if ways > 1 and setting.context.strategy == "ring":
+        yield "keys and values go round a ring beside the arithmetic; partial results are merged"
+    elif ways > 1:
+        yield "each device gathers keys and values of its sequences before it attends to them"
     if ways > 1 and setting.context.load_balance is False:
         busiest = causal_imbalance(N=float(ways))
         yield f"sequences are split in order: the last device has {busiest:.2f} times the mean of causal attention"

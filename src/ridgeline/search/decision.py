@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.causes import BUBBLE, COMMUNICATION, RECOMPUTE, time_by_cause
@@ -234,6 +235,9 @@ def _reason(setting: TrainingSetting, best: PlanEstimate, strategies: tuple[str,
         waits_s = sum(causes.get(cause, 0.0) for cause in _COSTS[name])
         ways = " ".join(f"{axis}={mesh[axis]}" for axis in STRATEGIES[name] if axis in mesh)
         words.append(f"{ways} costs {format_fraction(waits_s / step_s)} of the step in collectives")
+    batch, devices = setting.global_batch, setting.hardware.num_devices
+    if batch < devices:
+        words.append(f"of {batch} sequences on {devices} devices at least {ceil(devices / batch)} share each")
     return "; ".join(words)
 
 

@@ -13,7 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.pipeline import most_stages
-from ridgeline.cost.placement import groups_of, links_of, place
+from ridgeline.cost.placement import NO_PINS, groups_of, links_of, place
 from ridgeline.job.job import BATCH_AXES, DCN_AXES, ICI_AXES
 from ridgeline.model.operations import Attention, ExpertMatmul, Matmul
 
@@ -150,6 +150,7 @@ def legal_meshes(
     limits: Limits,
     pinned: Mapping[str, int],
     *,
+    placement: Mapping[str, str] = NO_PINS,
     distributed: bool = False,
 ) -> Meshes:
     """Every legal mesh of a slice, the pinned degrees held.
@@ -158,11 +159,12 @@ def legal_meshes(
         hardware: The slice.
         limits: What the model and the workload allow.
         pinned: Degrees that are held.
+        placement: Physical axes that are held, by logical axis.
         distributed: Weights are whole on every replica (`Optimizer.distributed`).
     """
     refused: Counter[tuple[str, str]] = Counter()
     legal: list[Mesh] = []
-    inside = list(_inside_slice(hardware, limits, pinned, refused))
+    inside = list(_inside_slice(hardware, limits, pinned, refused, placement))
     for across in _across_slices(hardware, limits, pinned, refused):
         for degrees, pieces in inside:
             whole = {**dict.fromkeys(ICI_AXES, 1), **degrees, **across}
@@ -192,7 +194,11 @@ def divisors(number: int) -> tuple[int, ...]:
 
 
 def _inside_slice(
-    hardware: Slice, limits: Limits, pinned: Mapping[str, int], refused: Counter[tuple[str, str]]
+    hardware: Slice,
+    limits: Limits,
+    pinned: Mapping[str, int],
+    refused: Counter[tuple[str, str]],
+    placement: Mapping[str, str],
 ) -> Iterator[tuple[dict[str, int], dict[str, tuple[Piece, ...]]]]:
     """Degrees inside a slice, with their placement."""
     uneven = hardware.chip.vendor != "google"
@@ -211,9 +217,10 @@ def _inside_slice(
         if both.get("tp", 1) > 1 and both.get("tp_sequence", 1) > 1:
             refused["tp with tp_sequence", "both split the same dimensions: use one"] += 1
             continue
-        pieces = place(both, hardware.axes)
+        pieces = place(both, hardware.axes, pins=placement)
         if pieces is None:
-            refused["meshes that do not lie on the torus", "a degree does not map onto physical axes"] += 1
+            where = "those given" if placement else "physical axes"
+            refused["meshes that do not lie on the torus", f"a degree does not map onto {where}"] += 1
             continue
         yield both, pieces
 

@@ -62,7 +62,13 @@ def pinned_columns(job: Job) -> tuple[TrainingSetting, PlanColumns]:
     setting = training_setting(job, global_batch=batch)
     limits = limits_of(setting.tree, seq_len=setting.seq_len, global_batch=batch)
     pinned = pinned_degrees(job.plan.mesh)
-    meshes = legal_meshes(job.hardware, limits, pinned, distributed=job.plan.optimizer.distributed)
+    meshes = legal_meshes(
+        job.hardware,
+        limits,
+        pinned,
+        placement=job.plan.placement,
+        distributed=job.plan.optimizer.distributed,
+    )
     table = plan_table(job, meshes.legal, global_batch=batch, layers=limits.chunks(job.hardware))
     if len(table) == 0:
         raise InputError(

@@ -218,10 +218,10 @@ def _pipelines(job: Job, mesh: Mesh, sequences: int, stages: int, layers: int) -
 
 
 def _microbatches(sequences: int, stages: int, pinned: int | None) -> tuple[int, ...]:
-    """The pinned number, or divisors of the sequences: for each multiple of the stages the next that is as large."""
+    """The pinned number, or divisors of the sequences: for multiples of the stages the next as large, and all."""
     if pinned is not None:
         return (pinned,) if sequences % pinned == 0 else ()
-    wanted = [stages * times for times in MICROBATCHES_PER_STAGE]
+    wanted = [*(stages * times for times in MICROBATCHES_PER_STAGE), sequences]
     found = [next((d for d in divisors(sequences) if d >= least), None) for least in wanted]
     return tuple(dict.fromkeys(count for count in found if count is not None))
 

@@ -242,7 +242,13 @@ def _search(job: Job, global_batch: int, progress: Progress, *, fit_or_not: bool
     setting = training_setting(job, global_batch=global_batch)
     limits = limits_of(setting.tree, seq_len=setting.seq_len, global_batch=global_batch)
     pinned = pinned_degrees(job.plan.mesh)
-    meshes = legal_meshes(job.hardware, limits, pinned, distributed=job.plan.optimizer.distributed)
+    meshes = legal_meshes(
+        job.hardware,
+        limits,
+        pinned,
+        placement=job.plan.placement,
+        distributed=job.plan.optimizer.distributed,
+    )
     table = plan_table(job, meshes.legal, global_batch=global_batch, layers=limits.chunks(job.hardware))
     if len(table) == 0:
         raise _nothing_legal(job, global_batch, meshes.refused)
