@@ -147,7 +147,7 @@ class _Product:
         elements, b_a = self.demand.rows * width / self.demand.num_shards, self.setting.activation_bytes
         if self.narrows_apart:
             narrow, looks = NARROW_BYTES[self.recipe.kind], num_looks(self.recipe)
-            yield self._pass(name, phase, elements * narrowing_bytes(b_a=b_a, b_q=narrow, num_looks=looks))
+            yield self._pass(name, phase, elements * narrowing_bytes(b_a=b_a, narrow_bytes=narrow, num_looks=looks))
         elif self.recipe.scaling == "dynamic":
             yield self._pass(name, phase, scale_pass_bytes(elements_size=elements, b_a=b_a))
 

@@ -30,17 +30,17 @@ BLOCK_OPERATIONS: Final = 3.0
 """On each partial sum of a block: times the scale of one operand, times that of the other, added."""
 
 
-def narrowing_bytes(*, b_a: float, b_q: float, num_looks: int) -> float:
+def narrowing_bytes(*, b_a: float, narrow_bytes: float, num_looks: int) -> float:
     """Traffic of narrowing one element: read, once more to find a scale that all of a tensor shares, written twice.
 
-    Formula: b_a · (1 + num_looks) + 2 · b_q
+    Formula: b_a · (1 + num_looks) + 2 · narrow_bytes
 
     Source: derived from Transformer Engine's recipes.
 
-    >>> narrowing_bytes(b_a=2.0, b_q=1.0, num_looks=1), narrowing_bytes(b_a=2.0, b_q=1.0, num_looks=0)
+    >>> narrowing_bytes(b_a=2.0, narrow_bytes=1.0, num_looks=1), narrowing_bytes(b_a=2.0, narrow_bytes=1.0, num_looks=0)
     (6.0, 4.0)
     """
-    return b_a * (1 + num_looks) + COPIES * b_q
+    return b_a * (1 + num_looks) + COPIES * narrow_bytes
 
 
 def num_looks(recipe: Quantization) -> int:
@@ -82,12 +82,10 @@ def rounding_pass_bytes(*, P: Number, b_w: float, narrow_bytes: float, scale_byt
     return P * (b_w + narrow_bytes + scale_bytes)
 
 
-def partial_sums_flops(
-    *, product_flops: Number, block_size: float, block_operations: float = BLOCK_OPERATIONS
-) -> Number:
+def partial_sums_flops(*, product_flops: Number, block_size: float, num_operations: float = BLOCK_OPERATIONS) -> Number:
     """Operations of the vector unit on the partial sums of a product whose contracted dimension is in blocks.
 
-    Formula: product_flops/(2·block_size) · block_operations
+    Formula: product_flops/(2·block_size) · num_operations
 
     Assumes: a kernel that keeps partial sums in registers. As XLA compiles qwix (a batched product and a sum), a
     4,096-cube on TPU7x takes 16 (blocks of 1,024) to 22 (of 128) times as long as with one scale for the tensor.
@@ -97,4 +95,4 @@ def partial_sums_flops(
     >>> partial_sums_flops(product_flops=2 * 8 * 256 * 16, block_size=128)  # 8·16 outputs, 2 blocks, 3 operations
     768.0
     """
-    return product_flops / (2 * block_size) * block_operations
+    return product_flops / (2 * block_size) * num_operations
