@@ -99,7 +99,7 @@ def spared_share(setting: TrainingSetting, columns: PlanColumns) -> Number:
     return larger(1.0 - last / busiest, 0.0)
 
 
-def is_interleaved(setting: TrainingSetting, columns: PlanColumns) -> Number:
+def interleaved_share(setting: TrainingSetting, columns: PlanColumns) -> Number:
     """1 where stages take several turns in programs of their own (GPUs): transfers of one hide behind the others."""
     return smaller(columns.repeats - 1.0, 1.0) if has_uneven_stages(setting) else columns.repeats * 0.0
 

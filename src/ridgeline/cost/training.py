@@ -29,7 +29,7 @@ from ridgeline.cost.pipeline import (
     has_uneven_stages,
     held_share,
     held_tables_share,
-    is_interleaved,
+    interleaved_share,
     pipelined_share,
     spared_share,
     worked_share,
@@ -75,7 +75,7 @@ def training_step(setting: TrainingSetting, columns: PlanColumns) -> Part:
 
 def _hiding_of_sync(setting: TrainingSetting, columns: PlanColumns) -> Hiding:
     """What hides the sum of gradients: the last microbatch's pass, of interleaved stages that of all in flight."""
-    window = 1.0 + (columns.stages - 1.0) * is_interleaved(setting, columns)
+    window = 1.0 + (columns.stages - 1.0) * interleaved_share(setting, columns)
     return replace(setting.hiding, overlap=setting.hiding.overlap * smaller(window / columns.microsteps, 1.0))
 
 
@@ -301,7 +301,7 @@ def _pipeline(
     bubble_s = waiting * in_stages_s
     spared_s = spared_share(setting, columns) * in_stages_s
     waiting_s = larger((stages - 1.0) * head_s - spared_s, 0.0) if has_uneven_stages(setting) else head_s * 0.0
-    shown = 1.0 - setting.hiding.overlap * is_interleaved(setting, columns)
+    shown = 1.0 - setting.hiding.overlap * interleaved_share(setting, columns)
     width = embed_dim(setting.tree)
     handed_bytes = rows * width * setting.activation_bytes / columns.degree(TENSOR_AXES)
     transfer = permute(columns.links["stage"], handed_bytes)

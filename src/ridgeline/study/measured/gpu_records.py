@@ -30,6 +30,7 @@ from ridgeline.study.measured.gpu_settings import (
     turns_of,
 )
 from ridgeline.study.measured.records import number, record_id, records_of, skipped, text, unusable, whole
+from ridgeline.units import parse_flops_per_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from ridgeline.study.measured.gpu_settings import Choice
     from ridgeline.study.measured.records import Record
 
-_MILLI, _TERA, _PERCENT = 1e-3, 1e12, 1e-2
+_MILLI, _PERCENT = 1e-3, 1e-2
 _TIMES = (("step_time_s", 1.0), ("iter_time_s", 1.0), ("iter_time_ms", _MILLI), ("step_time_ms", _MILLI))
 _GPUS_PER_NODE = 8
 _RATES = ("tokens_per_s_per_gpu", "tokens_per_s_per_chip")
@@ -278,19 +279,23 @@ def _measured(record: Record, job: Job) -> _Measured:
 
 def _measured_in_flops(record: Record, job: Job) -> _Measured:
     """Throughput from a rate of FLOPs, by the count of whoever published it."""
-    peak = job.hardware.chip.peak_flops_per_s["bf16"]
-    for key, unit, name in (
-        ("model_tflops_per_s_per_gpu", _TERA, "megatron"),
-        ("achieved_tflops_per_s_per_gpu", _TERA, "megatron_hardware"),
-        ("mfu_pct", _PERCENT * peak, "megatron"),
+    peak_flops_per_s = job.hardware.chip.peak_flops_per_s["bf16"]
+    for key, name in (
+        ("model_tflops_per_s_per_gpu", "megatron"),
+        ("achieved_tflops_per_s_per_gpu", "megatron_hardware"),
+        ("mfu_pct", "megatron"),
     ):
         if (value := number(record, key)) is not None:
+            in_percent = key.endswith("_pct")
+            rate_flops_per_s = (
+                value * _PERCENT * peak_flops_per_s if in_percent else parse_flops_per_s(f"{value}TFLOP/s", where=key)
+            )
             per_token = training_flops_per_token(
                 model_tree(job.model), seq_len=job.workload.seq_len, convention=CONVENTIONS[name]
             )
             return _Measured(
                 metric="tokens_per_s_per_chip",
-                value=value * unit / per_token,
+                value=rate_flops_per_s / per_token,
                 source="derived",
                 assumed=(f"{key} counts FLOPs as {name}",),
             )

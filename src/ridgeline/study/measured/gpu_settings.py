@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ridgeline.hardware.catalog import find_chip
 from ridgeline.study.measured.records import number, text, unusable, whole
+from ridgeline.units import parse_bytes, parse_bytes_per_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,7 +37,6 @@ _GRAPHS_SINCE = (26, 6)
 _GPUS_PER_NODE = 8
 _USUAL_TURNS = 4
 _BITS_PER_BYTE = 8
-_GIGA, _TERA = 1e9, 1e12
 
 _OTHER_NAMES: Final[Mapping[str, tuple[str, Mapping[str, float]]]] = {
     "h800": ("h100", {"link_bytes_per_s": 200e9}),
@@ -145,10 +145,11 @@ def _figures(details: str, chip: Chip, gpus: int) -> dict[str, float]:
     """Figures that stand in the text beside a GPU's name: a network that is used, memory beyond the catalogue's."""
     found: dict[str, float] = {}
     if (rate := _NODE_NETWORK.search(details)) and gpus > _GPUS_PER_NODE:
-        found["network_bytes_per_s"] = float(rate[1]) * _GIGA / _BITS_PER_BYTE / _GPUS_PER_NODE
+        node_bytes_per_s = parse_bytes(f"{rate[1]}GB", where="section") / _BITS_PER_BYTE
+        found["network_bytes_per_s"] = node_bytes_per_s / _GPUS_PER_NODE
     if rate := _HBM_RATE.search(details):
-        found["hbm_bytes_per_s"] = float(rate[1]) * _TERA
-    if (size := _HBM_SIZE.search(details)) and (more := float(size[1]) * _GIGA - chip.hbm_bytes) > 0:
+        found["hbm_bytes_per_s"] = parse_bytes_per_s(f"{rate[1]}TB/s", where="gpu")
+    if (size := _HBM_SIZE.search(details)) and (more := parse_bytes(f"{size[1]}GB", where="gpu") - chip.hbm_bytes) > 0:
         found |= {"hbm_bytes": chip.hbm_bytes + more, "usable_hbm_bytes": chip.usable_hbm_bytes + more}
     return found
 
