@@ -11,6 +11,7 @@ import pytest
 
 from ridgeline.cli.app import main
 from ridgeline.cost.training import training_step
+from ridgeline.errors import InputError
 from ridgeline.hardware.catalog import load_chip
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.job import Job, PlanRequest, Quantization, Remat, Workload
@@ -171,6 +172,14 @@ def test_scales_of_sub_channels_are_paid_on_the_vector_unit_and_in_rounding_agai
     assert blocks.rounding_s > tensor.rounding_s
     assert blocks.scales_s > tensor.scales_s
     assert blocks.after_s > tensor.after_s
+
+
+def test_a_chip_whose_vector_unit_has_no_public_rate_is_not_asked_for_sub_channels() -> None:
+    job = replace(job_of("llama3.1-8b", "v6e:8x8"), plan=replace(FSDP, quantization=BLOCKS))
+
+    with pytest.raises(InputError) as refused:
+        precisions(job, global_batch=64)
+    assert (refused.value.where, refused.value.value) == ("plan.quantization.granularity", "sub_channel")
 
 
 def test_noise_of_stochastic_rounding_is_taken_as_nothing_and_said_to_be() -> None:

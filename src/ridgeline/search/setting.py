@@ -18,7 +18,7 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
     """The setting of a job at one batch size.
 
     Raises:
-        InputError: The chip has no peak for the compute dtype.
+        InputError: The chip has no peak for the compute dtype, or what sub-channels cost on it is not known.
     """
     plan, chip = job.plan, job.hardware.chip
     if plan.dtypes.compute not in chip.peak_flops_per_s:
@@ -28,6 +28,16 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
             value=plan.dtypes.compute,
             expected=f"one of {', '.join(chip.peak_flops_per_s)}",
             fix="compute in bf16",
+        )
+    recipe = plan.quantization
+    in_blocks = recipe is not None and recipe.granularity == "sub_channel"
+    if in_blocks and chip.vpu is not None and chip.vector_flops_per_s is None:
+        raise InputError(
+            f"what scales of sub-channels cost on {chip.name} is not known: the rate of its vector unit is not public",
+            where="plan.quantization.granularity",
+            value="sub_channel",
+            expected="per_tensor or per_axis on this chip",
+            fix="use per_axis",
         )
     return TrainingSetting(
         tree=model_tree(job.model),
