@@ -7,12 +7,11 @@ beside the job's own. What pays by itself is then tried together. How well each 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import nan, prod
+from math import nan
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.causes import COMMUNICATION, time_by_cause
-from ridgeline.cost.chip_inside import padded_size
-from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES, tokens_per_microbatch
+from ridgeline.cost.columns import tokens_per_microbatch
 from ridgeline.cost.product import product_demand
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.model.accounting import operations
@@ -218,17 +217,14 @@ def matrix_use(setting: TrainingSetting, columns: PlanColumns, best: PlanEstimat
         columns: The plan (scalar columns).
         best: The same plan, costed.
     """
-    rows, tile = tokens_per_microbatch(setting, columns), setting.hardware.chip.mxu_shape or (TILE, TILE)
+    rows = tokens_per_microbatch(setting, columns)
     flops = padded = traffic_bytes = 0.0
     for _, op, num_layers in operations(setting.tree):
-        if not isinstance(op, Matmul | ExpertMatmul):
-            continue
-        demand = product_demand(op, rows=rows, setting=setting, columns=columns)
-        sizes = _tiled_widths(op, columns)
-        whole = prod(padded_size(size=size, tile_size=step) for size, step in zip(sizes, tile, strict=True))
-        flops += num_layers * float(demand.flops)
-        padded += num_layers * float(demand.flops) * whole / prod(sizes)
-        traffic_bytes += num_layers * float(demand.traffic_bytes)
+        if isinstance(op, Matmul | ExpertMatmul):
+            demand = product_demand(op, rows=rows, setting=setting, columns=columns)
+            flops += num_layers * float(demand.flops)
+            padded += num_layers * float(demand.flops * demand.idle_factor)
+            traffic_bytes += num_layers * float(demand.traffic_bytes)
     causes = time_by_cause(best.step.parts)
     waiting_s = sum(time_s for cause, time_s in causes.items() if cause in COMMUNICATION.values())
     return MatrixUse(
@@ -236,19 +232,6 @@ def matrix_use(setting: TrainingSetting, columns: PlanColumns, best: PlanEstimat
         intensity_flops_per_byte=flops / traffic_bytes,
         exposed_fraction=waiting_s / best.step.expected_s,
     )
-
-
-def _tiled_widths(op: Matmul | ExpertMatmul, columns: PlanColumns) -> tuple[float, float]:
-    """Rows and columns of the weight of one product on a device: what tensor parallelism leaves of each."""
-    shape, axes = op.weight.shape, op.weight.axes
-    begin = int(isinstance(op, ExpertMatmul))
-    split = begin + (1 if isinstance(op, ExpertMatmul) else op.num_contracted)
-
-    def width(start: int, end: int) -> float:
-        is_split = any(TENSOR_AXES[0] in MESH_AXES_OF.get(axis, ()) for axis in axes[start:end])
-        return prod(shape[start:end]) / (float(columns.tensor) if is_split else 1.0)
-
-    return width(begin, split), width(split, len(shape))
 
 
 def _causes(before: PlanEstimate, after: PlanEstimate, most: int) -> str:
