@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from ridgeline.study.compile_serving import compile_serving
     from ridgeline.study.compiled_program import ProgramName
     from ridgeline.study.export_job import ExportAnswer
-    from ridgeline.study.validate import ValidateAnswer
+    from ridgeline.study.validate import validate
     from ridgeline.units import duration_in
 
 __version__ = "0.1.0"
@@ -143,6 +143,7 @@ _QUESTIONS = {
     "serving_memory": "ridgeline.cost.laws_serving",
     "training_laws": "ridgeline.cost.laws",
     "transformer": "ridgeline.cost.transformer",
+    "validate": "ridgeline.study.validate",
     "wiring": "ridgeline.cost.torus_question",
     "without_wraparound": "ridgeline.cost.torus_question",
 }
@@ -272,21 +273,6 @@ def scale(
     if (on := arguments.get("on")) is not None:
         arguments["on"] = slice_to_start_from(on, counts)
     return plan_sizes(_job(job, arguments), chips=counts, weak=weak, progress=progress)
-
-
-def validate(*cases: str, progress: Callable[[str, float], None] | None = None) -> ValidateAnswer:
-    """How far the estimates are from measured runs, over all and by group.
-
-    Args:
-        cases: Case files (.toml), files of records (.json) and folders; the published measurements if none is given.
-        progress: Called with what is being done and the fraction done.
-
-    Raises:
-        InputError: A path does not exist or cannot be read.
-    """
-    from ridgeline.study.validate import validate as lay_beside
-
-    return lay_beside(cases, progress=progress)
 
 
 def compile_job(

@@ -32,7 +32,7 @@ def validate(
     from ridgeline.study.validate import validate as lay_beside
 
     with progress_line() as progress:
-        answer = lay_beside(cases or (), progress=progress)
+        answer = lay_beside(*(cases or ()), progress=progress)
     if plot is not None and answer.rows:
         write_plot(validate_charts(answer), plot, force=force)
     if json:

@@ -118,7 +118,7 @@ class ValidateAnswer:
         )
 
 
-def validate(paths: Sequence[str] = (), *, progress: Progress | None = None) -> ValidateAnswer:
+def validate(*paths: str, progress: Progress | None = None) -> ValidateAnswer:
     """How far the estimates are from measurements.
 
     Args:
