@@ -11,7 +11,7 @@ def validate(
     cases: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FOLDER|FILE]...",
+            metavar="FOLDER|FILE",
             help="Case files (.toml), records (.json), folders of both; the published measurements if none is given.",
         ),
     ] = None,

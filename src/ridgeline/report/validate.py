@@ -29,6 +29,7 @@ _SHOWN_GROUPS: Final = {
     "quality": "by quality of the source",
     "source_of_measured": "by origin of the measured value",
     "assumed": "by what the source states",
+    "job_states": "by what a job can state",
 }
 _VERDICT_TONES: Final[dict[str, Tone]] = {"right": "good", "tight": "warn", "wrong": "bad"}
 _TELLING_ASSUMPTIONS: Final = ("remat", "mesh", "configuration", "measured")

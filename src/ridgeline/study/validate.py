@@ -234,6 +234,7 @@ _GROUPS: Final[Mapping[str, Callable[[MeasuredCase], str]]] = {
     "source_of_measured": lambda case: case.source_of_measured,
     "metric": lambda case: case.metric,
     "assumed": lambda case: "remat policy assumed" if case.alternatives else "remat policy stated",
+    "job_states": lambda case: "not all of the run" if case.not_stated else "all of the run",
     "family": lambda case: case.model,
 }
 """What groups rows: the name of the group, and its value for a case."""

@@ -101,7 +101,7 @@ def not_stated(record: Record) -> str:
     """What of a run no job can say; "" when it is all said."""
     optimizer = text(table(record, "optimizer"), "type").lower()
     words = optimizer.split()
-    if words and words[0] not in _ADAM and not optimizer.startswith("adamh"):
+    if words and words[0] not in _ADAM:
         return f"a job has AdamW alone; this run updated with {words[0].capitalize()}"
     return ""
 
