@@ -36,6 +36,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 FIGURES = {
+    "docs/architectures.svg": (
+        "ridgeline train llama3.1-70b --on tpu7x:4x4x4 --seq-len 8192 --global-batch 256 --architectures"
+    ),
     "docs/batch.svg": "ridgeline train llama3.1-8b --on v6e:4x4 --seq-len 8192 --global-batch 16 --batch-levers",
     "docs/communication.svg": (
         "ridgeline train llama3.1-70b --on tpu7x:4x4x4 --seq-len 8192 --global-batch 512 --mesh fsdp=128 --remat full "
@@ -78,6 +81,7 @@ PLANNER_MODULES = (
     "cost/training.py",
     "cost/layer.py",
     "cost/operation.py",
+    "cost/quantization_pass.py",
     "cost/context.py",
     "cost/roofline.py",
     "model/flops.py",

@@ -17,8 +17,8 @@ WIDTH, HEIGHT = 880, 520
 Anchor: TypeAlias = Literal["start", "middle", "end"]
 
 INK, FAINT, PAPER = "#1f2933", "#d9dee4", "#ffffff"
-COLOURS = ("#1a6faf", "#c2571a", "#2d8a4e", "#7d4fa3")
-"""Of curves, in their order: blue, orange, green and purple, told apart by the colour-blind too."""
+COLOURS = ("#1a6faf", "#c2571a", "#2d8a4e", "#7d4fa3", "#b38600", "#6b7280")
+"""Of curves, in their order: blue, orange, green, purple, ochre and grey, told apart by the colour-blind too."""
 
 DOT_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7d4fa3", "#8a8f98")
 """Of clouds of dots: more kinds than there are curves."""
