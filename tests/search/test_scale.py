@@ -186,6 +186,15 @@ def test_what_more_chips_lose_is_named_by_its_cause() -> None:
     assert any(derivation.quantity.startswith("gain from") for derivation in answer.derivations)
 
 
+def test_the_chart_marks_where_links_begin_to_bind() -> None:
+    answer = ridgeline.scale(
+        "llama3.2-1b", on="v5e:4x4", seq_len=2048, global_batch=16, remat="full", mesh="cp=-1,fsdp=16", chips=(16, 256)
+    )
+
+    assert answer.communication_binds is not None
+    assert [guide.name for guide in scale_charts(answer)[0].guides] == ["links bind", "ends"]
+
+
 def test_days_and_dollars_are_told_for_a_run_of_known_length(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*QUESTION, "--chips=64:128", "--tokens=1T"]) == 0
     assert "The whole run, 1T tokens" in capsys.readouterr().out

@@ -71,8 +71,8 @@ def communication_flags(
             it are named only where it is known.
 
     >>> advice = communication_flags(chip="v6e", carried={"all_gather": {"continuation_fusion"}}, traits=frozenset())
-    >>> [each.flag.name for each in advice if not each.is_default][:1]
-    ['xla_tpu_enable_ici_ag_pipelining']
+    >>> [each.flag.name for each in advice if not each.is_default][1:3]
+    ['xla_enable_async_all_gather', 'xla_tpu_enable_ici_ag_pipelining']
     """
     known = layer_bytes or {}
     found = (rule for rule in _rules() if _applies(rule, chip, carried, traits))

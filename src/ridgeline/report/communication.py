@@ -26,6 +26,9 @@ _ENGINES: dict[Engine, str] = {
     "megascale": "hosts",
     "gpu": "GPU kernels",
 }
+_WAITS: dict[Engine, str] = {"continuation_fusion": " by flags", "tensor_core": ", which waits"}
+"""Behind an engine beside which nothing else goes on by default."""
+
 _ROOM = 1.1
 _LEAST_SHOWN = 0.0005
 """Part of the step below which a collective is only counted."""
@@ -138,7 +141,7 @@ def _use_row(use: CollectiveUse) -> tuple[Cell, ...]:
         Cell(text=_shown(use), tone="warn" if use.exposed_s > use.busy_s / 2 else "plain"),
         Cell(text=use.behind),
         Cell(
-            text=_ENGINES[use.engine] + ("" if use.is_asynchronous else ", which waits"),
+            text=_ENGINES[use.engine] + ("" if use.is_asynchronous else _WAITS.get(use.engine, "")),
             tone="plain" if use.is_asynchronous else "warn",
         ),
     )

@@ -135,12 +135,13 @@ class _Frame:
         yield Words(x=x + 5, y=bottom - 8, text=guide.name, size=_SMALL)
 
     def _curve(self, curve: Curve, index: int) -> Iterator[Element]:
-        """The curve, and its name in the legend at the lower right."""
+        """The curve, and its name in the legend at the right: low, or high where all curves fall."""
         colour = INK if curve.reference else COLOURS[index % len(COLOURS)]
         width = 1.0 if curve.reference else 2.5
         points = tuple((self._x(x), self._y(y)) for x, y in curve.points)
         yield Line(points=points, colour=colour, width=width, dashed=curve.dashed)
-        y = (self.row + 1) * HEIGHT - _BOTTOM - 30 - 18 * index
+        fall = all(each.points[-1][1] < each.points[0][1] for each in self.chart.curves if each.points)
+        y = self.row * HEIGHT + _TOP + 18 + 18 * index if fall else (self.row + 1) * HEIGHT - _BOTTOM - 30 - 18 * index
         right = WIDTH - _RIGHT - 150
         yield Line(points=((right, y - 4), (right + 24, y - 4)), colour=colour, width=width, dashed=curve.dashed)
         yield Words(x=right + 32, y=y, text=curve.name, size=_SMALL)

@@ -70,12 +70,22 @@ def scale_charts(answer: ScaleAnswer) -> tuple[Chart, ...]:
     ideal = tuple((count, first.tokens_per_s * count / chips[0]) for count in chips)
     steps = tuple((float(point.hardware.num_chips), best.step.expected_s) for point, best in planned)
     perfect = tuple((count, steps[0][1] * (1 if answer.weak else chips[0] / count)) for count in chips)
-    ends = () if answer.ends is None else (Guide(name="ends", x=float(answer.ends.hardware.num_chips)),)
+    guides = tuple(_guides(answer))
     title = f"{answer.job.model.name} on {answer.job.hardware.chip.name}, {'weak' if answer.weak else 'strong'} scaling"
     return (
-        _chart(title, x, "tokens/s", (rates, ideal), ends, shown=format_count),
-        _chart("Time of a step", x, "step", (steps, perfect), ends, shown=format_seconds),
+        _chart(title, x, "tokens/s", (rates, ideal), guides, shown=format_count),
+        _chart("Time of a step", x, "step", (steps, perfect), guides, shown=format_seconds),
     )
+
+
+def _guides(answer: ScaleAnswer) -> Iterator[Guide]:
+    """Where communication begins to bind, and where scaling ends."""
+    binds, ends = answer.communication_binds, answer.ends
+    if binds is not None and binds is not answer.planned[0] and binds is not ends:
+        name = "network binds" if binds.best is not None and binds.best.bound == "network" else "links bind"
+        yield Guide(name=name, x=float(binds.hardware.num_chips))
+    if ends is not None:
+        yield Guide(name="ends", x=float(ends.hardware.num_chips))
 
 
 def _chart(

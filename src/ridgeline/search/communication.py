@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from ridgeline.cost.memory import ASYNCHRONOUS, training_memory
+from ridgeline.cost.memory import training_memory
 from ridgeline.cost.placement import TORUS_AXES
 from ridgeline.cost.step_collectives import KINDS, step_collectives
 from ridgeline.cost.training import training_step
@@ -38,14 +38,18 @@ SPARSE_CORE_CHIPS: Final = frozenset({"tpu7x"})
 """Chips on which XLA does so by default.
 Source: AI-Hypercomputer/maxtext e591f30cb, benchmarks/xla_flags_library.py."""
 
-FUSION_CHIPS: Final = frozenset({"v5p", "v6e"})
-"""Chips on which a collective may continue inside the fusions beside it, on the TensorCore.
-Source: AI-Hypercomputer/maxtext e591f30cb, src/maxtext/configs/README.md."""
+FUSION_CHIPS: Final = frozenset({"v5e"})
+"""Chips on which a collective continues inside the fusions beside it, on the TensorCore, by default.
+Source: openxla/xla 28192b98, docs/flags_guidance.md; programs compiled by libtpu 0.0.50 start gathers early on v5e."""
+
+FUSION_BY_FLAG_CHIPS: Final = frozenset({"v5p", "v6e"})
+"""Chips on which recipes have it done by flags; without them the TensorCore waits.
+Source: AI-Hypercomputer/maxtext e591f30cb, src/maxtext/configs/README.md; programs compiled by libtpu 0.0.50 wait."""
 
 FUSED_KINDS: Final = frozenset({"all_gather"})
-"""Collectives for which it is on by default. Source: openxla/xla 28192b98, docs/flags_guidance.md."""
+"""Collectives of which that is true. Source: openxla/xla 28192b98, docs/flags_guidance.md."""
 
-_SUMS: Final = frozenset({"reduce_scatter", "all_reduce"})
+_OF_TENSOR_CORE: Final = frozenset({"tensor_core", "continuation_fusion"})
 
 _BEHIND: Final[Mapping[str, str]] = {
     "weights": "a layer's computation",
@@ -63,6 +67,9 @@ _OF_WEIGHTS: Final = frozenset({"weights", "expert_weights", "data", "expert_dat
 
 _RING: Final = "attention over the keys at hand"
 """What runs beside the hand-over of keys and values around a ring."""
+
+_WAITED_FOR: Final = "nothing: it waits"
+"""The same where the compiler makes a collective synchronous, and the estimate says so."""
 
 _RESIDUE: Final = 1e-9
 """What rounding leaves of a difference of two times."""
@@ -135,6 +142,7 @@ class CommunicationAnswer:
         collectives: What shows longest first.
         accumulation: By number of micro-steps; empty for a pipeline, which has its microbatches instead.
         step_s: The step.
+        sums_are_whole: Whether the compiler carries out FSDP's reduce-scatters as all-reduces.
         layer_bytes: Weights or gradients of a layer in one collective, by kind; a table's and a head's share is in it.
         advice: On pipelined and two-stage gathers, in sentences.
     """
@@ -142,6 +150,7 @@ class CommunicationAnswer:
     collectives: tuple[CollectiveUse, ...]
     accumulation: tuple[AccumulationCost, ...]
     step_s: float
+    sums_are_whole: bool
     layer_bytes: Mapping[str, float]
     advice: tuple[str, ...]
 
@@ -166,6 +175,7 @@ def communication(job: Job, best: PlanEstimate, *, global_batch: int) -> Communi
         collectives=collectives,
         accumulation=tuple(_accumulations(setting, columns)),
         step_s=best.step.expected_s,
+        sums_are_whole=setting.efficiency.sum_passes > 1,
         layer_bytes=layer_bytes,
         advice=tuple(_advice(setting, best, collectives, layer_bytes=layer_bytes.get("all_gather", 0.0))),
     )
@@ -197,6 +207,7 @@ def _uses(job: Job, best: PlanEstimate, setting: TrainingSetting, columns: PlanC
         kind, group, phase = key
         busy_s, exposed_s = times[key]
         engine, reason = carried_by(job, kind, axes[group])
+        is_asynchronous = engine not in _OF_TENSOR_CORE or _runs_beside_compute(job.hardware.chip, kind)
         yield CollectiveUse(
             kind=kind,
             group=group,
@@ -207,11 +218,18 @@ def _uses(job: Job, best: PlanEstimate, setting: TrainingSetting, columns: PlanC
             array_bytes=array_bytes,
             busy_s=busy_s,
             exposed_s=exposed_s,
-            behind=_RING if (kind, group) == ("collective_permute", "context") else _BEHIND[group],
+            behind=_behind(kind, group, waits=not is_asynchronous and exposed_s >= busy_s * (1 - _RESIDUE)),
             engine=engine,
-            is_asynchronous=engine != "tensor_core" or _runs_beside_compute(job.hardware.chip, kind),
+            is_asynchronous=is_asynchronous,
             reason=reason,
         )
+
+
+def _behind(kind: str, group: str, *, waits: bool) -> str:
+    """What hides a collective in the estimate."""
+    if (kind, group) == ("collective_permute", "context"):
+        return _RING
+    return _WAITED_FOR if waits and not _BEHIND[group].startswith("nothing") else _BEHIND[group]
 
 
 def _times_s(step: Part, setting: TrainingSetting) -> Mapping[tuple[str, str, Phase], tuple[float, float]]:
@@ -264,7 +282,7 @@ def carried_by(job: Job, kind: str, axes: tuple[str, ...]) -> tuple[Engine, str]
 
 
 def _runs_beside_compute(chip: Chip, kind: str) -> bool:
-    return kind == "collective_permute" or (chip.name in ASYNCHRONOUS and kind in _SUMS)
+    return kind == "collective_permute" or (chip.name in FUSION_CHIPS and kind in FUSED_KINDS)
 
 
 def _on_tpu(chip: Chip, kind: str, offload: tuple[str, ...]) -> tuple[Engine, str]:
@@ -276,8 +294,11 @@ def _on_tpu(chip: Chip, kind: str, offload: tuple[str, ...]) -> tuple[Engine, st
         return "sparse_core", "offloaded by default on this chip"
     if chip.name in FUSION_CHIPS and kind in FUSED_KINDS:
         return "continuation_fusion", "continues inside the fusions beside it; by default on this chip"
-    if _runs_beside_compute(chip, kind):
-        return "tensor_core", "started early and awaited late; by default on this chip"
+    if chip.name in FUSION_BY_FLAG_CHIPS and kind in FUSED_KINDS:
+        return (
+            "continuation_fusion",
+            "continues inside the fusions beside it if flags say so; the TensorCore waits by default",
+        )
     return "tensor_core", "the TensorCore waits, unless a flag makes it asynchronous"
 
 
@@ -317,6 +338,12 @@ def _advice(
             f"The estimate hides {format_seconds(waiting_s)} of {', '.join(kinds)} that this compiler does not hide "
             f"by default: with the flags it can."
         )
+    sums = [use for use in collectives if use.kind == "reduce_scatter" and use.group.endswith("weights")]
+    if sums and setting.efficiency.sum_passes > 1:
+        yield (
+            "This chip's compiler carries out the reduce-scatters of gradients as all-reduces, of which a device keeps "
+            f"its shard: they cross the links twice, {format_seconds(sum(use.busy_s for use in sums))}."
+        )
     gathers = [use for use in collectives if use.kind == "all_gather" and use.group.endswith("weights")]
     if not gathers:
         yield "No weight is gathered: there is nothing to pipeline."
@@ -328,6 +355,13 @@ def _advice(
 def _pipelined(gathers: Sequence[CollectiveUse], *, layer_bytes: float) -> Iterator[str]:
     """What it hides to gather a layer ahead, and what that holds."""
     busy_s, exposed_s = (sum(use.busy_s for use in gathers), sum(use.exposed_s for use in gathers))
+    if exposed_s >= busy_s * (1 - _RESIDUE):
+        yield (
+            f"Pipelined gathers fetch the next layer's weights while this one computes: here the TensorCore waits for "
+            f"them, {format_seconds(busy_s)} of the step in the estimate too. Flags that hide them would hold a second "
+            f"layer's weights, {format_bytes(layer_bytes)} a device."
+        )
+        return
     hidden = f"{format_seconds(busy_s - exposed_s)} ({1 - exposed_s / busy_s:.0%})" if busy_s else "all"
     yield (
         f"Pipelined gathers fetch the next layer's weights while this one computes: the estimate counts on it, and "

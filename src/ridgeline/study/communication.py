@@ -41,6 +41,8 @@ def flagged_communication(job: Job, best: PlanEstimate, *, global_batch: int) ->
     carried: defaultdict[str, set[str]] = defaultdict(set)
     for use in answer.collectives:
         carried[use.kind].add(use.engine)
+        if answer.sums_are_whole and use.kind == "reduce_scatter" and use.group in {"weights", "expert_weights"}:
+            carried["all_reduce"].add(use.engine)
     flags = communication_flags(
         chip=job.hardware.chip.name,
         carried=carried,
