@@ -227,7 +227,26 @@ def _optimizer(plan: PlanRequest) -> dict[str, Value]:
     settings: dict[str, Value] = {"opt_type": optimizer.kind, "mu_dtype": _dtype(optimizer.mu_dtype, "mu")}
     if optimizer.state == "host":
         settings["optimizer_memory_host_offload"] = True
+    if optimizer.distributed:
+        settings["shard_optimizer_over_data"] = _is_over_data(plan)
     return settings
+
+
+def _is_over_data(plan: PlanRequest) -> bool:
+    """MaxText splits the optimizer's state over data alone; its ep and cp split the weights themselves.
+
+    Raises:
+        InputError: The plan has such an axis.
+    """
+    for axis in ("ep", "cp"):
+        if plan.mesh.get(axis, 1) > 1:
+            raise refused(
+                f"a distributed optimizer over {axis}",
+                "plan.optimizer.distributed",
+                plan.optimizer.distributed,
+                fix=f"leave out distributed, or {axis}",
+            )
+    return True
 
 
 def _attention(attention: AttentionKernel, job: Job) -> dict[str, Value]:

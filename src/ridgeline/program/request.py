@@ -270,12 +270,15 @@ def _unknown_plan_parts(plan: PlanRequest) -> Iterator[tuple[str, object]]:
         (f"{dispatch} dispatch with the kernel {plan.experts.kernel}", plan.experts.kernel not in {None, *kernels}),
         ("tokens gathered for their experts", plan.experts.exchange == "all_gather"),
         ("weights gathered once a step", plan.pipeline.gather_once),
+        ("a distributed optimizer", plan.optimizer.distributed),
         ("context parallelism by another strategy than all_gather", asked if asked != "all_gather" else ""),
         ("reordering of tokens for context parallelism", plan.mesh.get("cp", 1) > 1 and plan.context.load_balance),
     ):
         if value:
             yield name, value
     if plan.quantization is not None:
+        if plan.quantization.kind == "fp4":
+            yield "fp4 quantization", plan.quantization.kind
         yield from unknown_choices(plan.quantization)
 
 

@@ -205,6 +205,8 @@ def _pipelines(job: Job, mesh: Mesh, sequences: int, stages: int, layers: int) -
     stages.
     """
     pipeline, needs_multiple = job.plan.pipeline, job.hardware.chip.vendor == "google"
+    # A frame of interleaved stages may hold the embedding and the head as if they were layers (Megatron).
+    spare = 0 if needs_multiple or pipeline.repeats is None else 2
     is_gathered = any(float(mesh.links[group].size) > 1 for group in ("weights", "expert_weights"))
     gathers = [pipeline.gather_once] if pipeline.gather_once is not None else [False, True][: 1 + is_gathered]
     for microbatches in _microbatches(sequences, stages, pipeline.microbatches):
@@ -212,7 +214,7 @@ def _pipelines(job: Job, mesh: Mesh, sequences: int, stages: int, layers: int) -
         if needs_multiple and not is_multiple and pipeline.microbatches is None:
             continue
         for times in (pipeline.repeats,) if pipeline.repeats else REPEATS if is_multiple else (1,):
-            if layers >= stages * times:
+            if layers + spare >= stages * times:
                 for once in gathers:
                     yield microbatches, times, int(once)
 

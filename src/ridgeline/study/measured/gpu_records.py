@@ -100,11 +100,11 @@ def _case(record: Record, name: str) -> MeasuredCase:
     gpus, seq_len = _needed(record, "gpus"), _needed(record, "seq_len")
     machine, degrees = machine_of(record, gpus=gpus), _degrees(record, gpus)
     micro_batch, steps, assumed_feed = _feed(record, degrees)
-    model, changed = _model(record)
+    model, num_layers, changed = _model(record)
     choices = {
         "recipe": recipe_of(record),
         "remat": remat_of(record),
-        "turns": turns_of(record, stages=degrees.mesh["pp"]),
+        "turns": turns_of(record, stages=degrees.mesh["pp"], num_layers=num_layers),
         "launch": launch_of(record),
     }
     tables: dict[str, object] = {
@@ -184,8 +184,8 @@ def _feed(record: Record, degrees: _Degrees) -> tuple[int, int, str]:
     return micro_batch, steps, assumed
 
 
-def _model(record: Record) -> tuple[str | Mapping[str, object], tuple[str, ...]]:
-    """`model` of a job file: a zoo name, or one of which the row states other dimensions; what was assumed."""
+def _model(record: Record) -> tuple[str | Mapping[str, object], int, tuple[str, ...]]:
+    """`model` of a job file: a zoo name, or what differs from it; its layers; what was assumed."""
     said = text(record, "model")
     if not said:
         raise unusable("model not stated", None, key="model")
@@ -198,7 +198,8 @@ def _model(record: Record) -> tuple[str | Mapping[str, object], tuple[str, ...]]
             error = unknown
             continue
         changes, assumed = _changes(record, spec)
-        return ({"base": spec.name, "name": spec.name, **changes} if changes else spec.name), assumed
+        num_layers = whole(record, "layers") or spec.num_layers
+        return ({"base": spec.name, "name": spec.name, **changes} if changes else spec.name), num_layers, assumed
     raise unusable("unknown model", said, key="model") from error
 
 

@@ -228,12 +228,13 @@ def gradients_dtype(record: Record) -> Dtype:
     return "bf16" if is_bridge or text(record, "fsdp_mixed_precision") == "PURE" else "f32"
 
 
-def turns_of(record: Record, *, stages: int) -> Choice:
+def turns_of(record: Record, *, stages: int, num_layers: int) -> Choice:
     """Turns that each stage of a pipeline takes (virtual stages); a table with a column for them may leave it empty."""
     turns = whole(record, "vp")
     if turns is not None or stages == 1 or "ep" in record or "case" in record:
         return Choice(value=turns or 1)
-    return Choice(value=_USUAL_TURNS, assumed=f"interleaving not stated: {_USUAL_TURNS} turns", others=(1,))
+    usual = max(min(_USUAL_TURNS, num_layers // stages), 1)
+    return Choice(value=usual, assumed=f"interleaving not stated: turns of a stage {usual}", others=(1,))
 
 
 def launch_of(record: Record) -> Choice:
