@@ -48,7 +48,11 @@ FIGURES = {
         "ridgeline train llama3.1-70b --on tpu7x:4x4x4 --seq-len 8192 --global-batch 256 --mesh fsdp=128 --precision"
     ),
     "docs/book/roofline.svg": "ridgeline roofline matmul --B 64 --D 4096 --F 16384 --on v5e",
+    "docs/scale.svg": (
+        "ridgeline scale llama3.1-70b --on tpu7x --seq-len 8192 --global-batch 128 --remat full --chips 64:4096"
+    ),
     "docs/remat.svg": "ridgeline train llama3.1-70b --on tpu7x:4x4x4 --global-batch 256 --seq-len 8192",
+    "docs/sharding.svg": "ridgeline train llama3.1-70b --on tpu7x:4x4x4 --global-batch 256 --seq-len 8192 --why tp=8",
     "docs/book/rows.svg": "ridgeline roofline matmul --B 64 --D 4096 --F 16384 --on v5e --sweep B=1:8192",
 }
 """Drawings that pages show, and the commands that draw them."""
