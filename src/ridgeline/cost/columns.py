@@ -60,6 +60,8 @@ class TrainingSetting:
         vocab_tiling: Chunks of the logits.
         moe_imbalance: Busiest expert's tokens over the mean.
         expert_exchange: How tokens reach their experts; None for the quicker.
+        expert_capacity_ratio: Rows that every expert computes over its mean, what is left filled with zeros, where
+            tokens are dropped for a capacity; None where each computes the rows it has.
         context: How context parallelism splits attention.
         link_bytes_per_s: The rate that loads of fast links refer to.
         is_eager: The host issues every kernel (`launches.py`).
@@ -76,6 +78,7 @@ class TrainingSetting:
     vocab_tiling: int
     moe_imbalance: float
     expert_exchange: TokenExchange | None
+    expert_capacity_ratio: float | None
     context: ContextParallelism
     link_bytes_per_s: float
     is_eager: bool = False

@@ -20,6 +20,7 @@ from ridgeline.cost.roofline import (
     ATTENTION_BACKWARD_LEAST,
     attained_s,
     attention_flops,
+    matmul_flops,
 )
 from ridgeline.cost.token_exchange import gathered_tokens_bytes, sent_once_ratio
 from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, overlapped, scaled
@@ -260,6 +261,8 @@ def _softmax_loss(op: Elementwise, *, rows: Number, setting: TrainingSetting, co
 
 def _dispatch(op: Dispatch, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
     """Sorting tokens by expert moves each copy once; under expert parallelism they travel too, and back."""
+    if setting.expert_capacity_ratio is not None:
+        return _dispatch_by_mask(op, setting.expert_capacity_ratio, rows=rows, setting=setting, columns=columns)
     copies_bytes = rows * op.top_k * op.width * setting.activation_bytes / columns.tensor
     vector = setting.efficiency.vector
     return OperationCost(
@@ -271,6 +274,32 @@ def _dispatch(op: Dispatch, *, rows: Number, setting: TrainingSetting, columns: 
             traffic_part(f"{op.path}/sort_gradient", "backward", 2 * copies_bytes, setting=setting, efficiency=vector),
             *_token_exchange(op, "backward", rows=rows, setting=setting, columns=columns),
         ),
+        output="",
+    )
+
+
+def _dispatch_by_mask(
+    op: Dispatch, capacity_ratio: float, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> OperationCost:
+    """With a capacity, tokens meet their places as a product with a mask; the weights in combine's have a gradient."""
+    dtype, activation_bytes = setting.dtypes.compute, setting.activation_bytes
+    num_places = setting.seq_len * op.top_k * capacity_ratio
+    flops = matmul_flops(B=rows, D=op.width, F=num_places) / columns.tensor
+    copies = rows * (1.0 + op.top_k * capacity_ratio) * op.width / columns.tensor
+    once_s = attained_s(
+        flops=flops,
+        C_flops_per_s=setting.peak_flops_per_s(dtype) * setting.efficiency.matmul[dtype],
+        traffic_bytes=(rows * num_places + copies) * activation_bytes,
+        W_bytes_per_s=setting.hbm_bytes_per_s * setting.efficiency.hbm,
+    )
+    times = 1.0 if op.path == "dispatch" else 2.0
+    gradient = _arithmetic(f"{op.path}/mask_gradient", "backward", times * once_s, times * flops, dtype)
+    return OperationCost(
+        forward=(
+            _arithmetic(f"{op.path}/mask", "forward", once_s, flops, dtype),
+            *_token_exchange(op, "forward", rows=rows, setting=setting, columns=columns),
+        ),
+        backward=(gradient, *_token_exchange(op, "backward", rows=rows, setting=setting, columns=columns)),
         output="",
     )
 

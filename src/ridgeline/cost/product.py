@@ -98,10 +98,11 @@ def _matmul_demand(op: Matmul, *, rows: Number, setting: TrainingSetting, column
 def _expert_matmul_demand(
     op: ExpertMatmul, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
 ) -> ProductDemand:
-    """Every expert of the device is read; the busiest sets the pace."""
+    """Every expert of the device is read; the busiest sets the pace, or with a capacity all alike, as plain matmuls."""
     experts, contracted, produced = op.weight.shape[0], op.weight.shape[1], prod(op.weight.shape[2:])
     efficiency, dtype = setting.efficiency, matmul_dtype(op, setting)
-    routed, local_experts = rows * op.top_k, experts / columns.degrees["ep"]
+    capacity_ratio = setting.expert_capacity_ratio
+    routed, local_experts = rows * op.top_k * (capacity_ratio or 1.0), experts / columns.degrees["ep"]
     activation_bytes = setting.activation_bytes
     arrays_bytes = expert_matmul_bytes(
         rows=routed,
@@ -119,9 +120,9 @@ def _expert_matmul_demand(
         produced_width=produced,
         num_shards=columns.tensor,
         flops=flops,
-        busiest_flops=flops * setting.moe_imbalance,
+        busiest_flops=flops * (setting.moe_imbalance if capacity_ratio is None else 1.0),
         idle_factor=_idle_factor(op.weight.axes[1:], contracted, produced, 1, setting, columns),
-        num_groups=local_experts,
+        num_groups=local_experts if capacity_ratio is None else None,
         flops_per_s=setting.peak_flops_per_s(dtype) * efficiency.matmul[dtype],
         traffic_bytes=arrays_bytes / columns.tensor,
         bytes_per_s=setting.hbm_bytes_per_s * efficiency.hbm,

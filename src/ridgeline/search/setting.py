@@ -11,7 +11,7 @@ from ridgeline.errors import InputError
 from ridgeline.model.tree import model_tree
 
 if TYPE_CHECKING:
-    from ridgeline.job.job import Job
+    from ridgeline.job.job import ExpertKernel, Job
 
 
 def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
@@ -51,6 +51,14 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
         vocab_tiling=plan.vocab_tiling,
         moe_imbalance=plan.moe_imbalance,
         expert_exchange=plan.experts.exchange or ("all_to_all" if chip.switch is not None else None),
+        expert_capacity_ratio=_capacity_ratio(plan.experts),
         context=plan.context,
         link_bytes_per_s=link_rate_bytes_per_s(job.hardware),
     )
+
+
+def _capacity_ratio(experts: ExpertKernel) -> float | None:
+    """Room of an expert over its mean; MaxText's is 1 where nothing is said. None without a capacity."""
+    if experts.dispatch != "capacity":
+        return None
+    return 1.0 if experts.capacity_factor is None else experts.capacity_factor
