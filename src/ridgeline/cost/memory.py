@@ -36,6 +36,7 @@ from ridgeline.cost.laws_memory import (
 from ridgeline.cost.layer import gathered_bytes, gathered_tensor_bytes
 from ridgeline.cost.operation import gathered_tokens
 from ridgeline.cost.pipeline import microbatches_in_flight, worked_share
+from ridgeline.cost.quantization_pass import NARROW_BYTES
 from ridgeline.cost.training import embed_dim, held_weights, local_elements, state_elements
 from ridgeline.cost.work import Number, larger, smaller
 from ridgeline.cost.working_set import block_elements, layers_of_block
@@ -140,7 +141,7 @@ def _kept_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) ->
             width = _kept_width(activation, setting) / activation_shards(activation, columns) * columns.tensor
             on_host = on_host + columns.offloaded.get(activation.name, 0.0) * width
             on_device = on_device + smaller(columns.saved.get(activation.name, 0.0) + columns.saved["*"], 1.0) * width
-        on_device = on_device + columns.saved["*"] * _unnamed_elements(layer)
+        on_device = on_device + columns.saved["*"] * _unnamed_elements(layer) * _narrowed_share(setting)
         device = device + on_device * layer.count
         host = host + on_host * layer.count
     in_flight = rows * microbatches_in_flight(setting, columns)
@@ -163,6 +164,17 @@ def _kept_width(activation: Activation, setting: TrainingSetting) -> float:
     if activation.name != "context":
         return activation.size
     return activation.size + activation.shape[0] * BYTES_OF["f32"] / setting.activation_bytes
+
+
+def _narrowed_share(setting: TrainingSetting) -> float:
+    """Bytes of what elementwise passes hand to products, over those of an activation.
+
+    On GPUs a recipe keeps the narrowed operand for the weight's gradient, not the one it was made from.
+    Source: Transformer Engine, `Linear` and `LayerNormLinear`.
+    """
+    if setting.quantization is None or setting.hardware.chip.switch is None:
+        return 1.0
+    return NARROW_BYTES[setting.quantization.kind] / setting.activation_bytes
 
 
 def _unnamed_elements(layer: Layer) -> float:
