@@ -194,9 +194,7 @@ def unfit_families(
 ) -> Iterator[Rejected]:
     """Sets of parallel axes of which no plan fits, with the least memory any of them needs; simplest first."""
     ratios = wanted_ratios(costs, usable_bytes=usable_bytes, host_usable_bytes=host_usable_bytes)
-    falling = np.argsort(-ratios, kind="stable")
-    least = np.zeros(len(table.meshes), dtype=np.int64)
-    least[table.mesh[falling]] = falling  # of the rows of a mesh the last, which needs least, stays
+    least = least_of_each_mesh(table, ratios)
     plans = np.bincount(table.mesh, minlength=len(table.meshes))
     found: dict[tuple[str, ...], tuple[float, int, int]] = {}
     for index, mesh in enumerate(table.meshes):
@@ -215,6 +213,14 @@ def unfit_families(
                 host_usable_bytes=host_usable_bytes,
             )
             yield Rejected(family=_family(axes), reason=f"needs at least {needed}", plans=count)
+
+
+def least_of_each_mesh(table: PlanTable, amounts: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Of the rows of each mesh the one with the least of something; 0 for a mesh without rows."""
+    falling = np.argsort(-amounts, kind="stable")
+    least = np.zeros(len(table.meshes), dtype=np.int64)
+    least[table.mesh[falling]] = falling  # the last to be written stays
+    return least
 
 
 def wanted_ratios(costs: Costs, *, usable_bytes: float, host_usable_bytes: float | None) -> NDArray[np.float64]:

@@ -21,6 +21,7 @@ from ridgeline.search.choice import (
     Costs,
     fitting_rows,
     held_by_memory,
+    least_of_each_mesh,
     refused_families,
     rivals,
     simplest_of_the_fastest,
@@ -41,6 +42,8 @@ from ridgeline.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from numpy.typing import NDArray
 
     from ridgeline.cost.columns import TrainingSetting
     from ridgeline.job.job import Job
@@ -255,12 +258,25 @@ def _search(job: Job, global_batch: int, progress: Progress, *, fit_or_not: bool
     most_bytes = float("inf") if fit_or_not else (1 + TIGHT) * setting.usable_hbm_bytes
     costs = cost_plans(setting, table, progress, most_bytes=most_bytes)
     if setting.places_moments and not fit_or_not:
-        # With room on the device a plan is only slower with its moments on the host: nothing hides their transfer.
-        roomless = np.flatnonzero(costs.total_bytes > (1 - TIGHT) * setting.usable_hbm_bytes)
-        moved = table.rows(roomless).with_moments_on_host()
+        moved = table.rows(_worth_moving(setting, table, costs)).with_moments_on_host()
         table = table.followed_by(moved)
         costs = costs.followed_by(cost_plans(setting, moved, progress, most_bytes=most_bytes))
     return _Searched(setting=setting, table=table, costs=costs, refused=meshes.refused)
+
+
+def _worth_moving(setting: TrainingSetting, table: PlanTable, costs: Costs) -> NDArray[np.int64]:
+    """Rows that may fit with their moments on the host; and of each mesh the one that needs least, to say what lacks.
+
+    A plan with room on the device is only slower so: nothing hides the transfer.
+    """
+    usable_bytes = setting.usable_hbm_bytes
+    of_mesh, first = np.unique(table.mesh, return_index=True)
+    moments_bytes = np.zeros(len(table.meshes))
+    moments_bytes[of_mesh] = training_memory(setting, table.columns(first)).parts["optimizer"]
+    left_bytes = costs.total_bytes - moments_bytes[table.mesh]
+    is_wanted = left_bytes <= (1 + TIGHT) * usable_bytes
+    is_wanted[least_of_each_mesh(table, costs.total_bytes)[of_mesh]] = True
+    return np.flatnonzero(is_wanted & (costs.total_bytes > (1 - TIGHT) * usable_bytes))
 
 
 def _nothing_legal(job: Job, global_batch: int, refused: Mapping[tuple[str, str], int]) -> InputError:
