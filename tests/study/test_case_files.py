@@ -124,6 +124,11 @@ def test_a_path_that_does_not_exist_is_refused(tmp_path: Path, name: str) -> Non
         read_cases([str(tmp_path / name)])
 
 
+def test_a_path_without_a_name_is_not_the_current_folder() -> None:
+    with pytest.raises(InputError, match="without a name"):
+        read_cases([""])
+
+
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="a folder without files"):
         read_cases([str(tmp_path)])

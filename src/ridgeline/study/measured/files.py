@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Final, cast
@@ -87,6 +88,8 @@ def _files(paths: Sequence[str]) -> Iterator[tuple[Path, bool]]:
     """Every file once, with whether it was named itself."""
     for name in paths:
         path = Path(name)
+        if not name.strip():
+            raise _refused(name, "a path without a name", "a file or a folder")
         try:
             mode = path.stat().st_mode
         except (OSError, ValueError) as error:
@@ -94,12 +97,13 @@ def _files(paths: Sequence[str]) -> Iterator[tuple[Path, bool]]:
         if not S_ISDIR(mode):
             yield path, True
             continue
-        inside = sorted(child for child in path.rglob("*") if _is_visible(child, path) and child.is_file())
+        visible = (child for child in path.rglob("*") if _is_visible(child, path) and child.is_file())
+        inside = list(islice(visible, MOST_FILES + 1))
         if not inside:
             raise _refused(name, "a folder without files", "case files (.toml) or records (.json)")
         if len(inside) > MOST_FILES:
-            raise _refused(name, f"{len(inside):,} files", f"a folder of at most {MOST_FILES:,} files")
-        yield from ((child, False) for child in inside)
+            raise _refused(name, "a folder of too many files", f"at most {MOST_FILES:,} files")
+        yield from ((child, False) for child in sorted(inside))
 
 
 def _is_visible(child: Path, folder: Path) -> bool:

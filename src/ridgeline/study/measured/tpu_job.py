@@ -11,7 +11,7 @@ from ridgeline.job.reading import job_of_tables
 from ridgeline.model.zoo import load_model
 from ridgeline.study.measured.assumed import Filled, filled
 from ridgeline.study.measured.maxtext_arguments import with_arguments
-from ridgeline.study.measured.records import number, text, unusable, whole
+from ridgeline.study.measured.records import number, table, text, unusable, whole
 from ridgeline.study.measured.tpu_hardware import record_mesh, record_slice
 from ridgeline.study.measured.tpu_plan import plan_tables, remat_table
 
@@ -55,13 +55,16 @@ def record_job(name: str, record: Record) -> Filled:
 
 
 def _model(record: Record) -> str:
-    """The first of a record's names for its model that the zoo knows: whole, without remarks behind it, or its label.
+    """The first of a record's names for its model that the zoo knows.
+
+    Its name whole, and without remarks behind it; its label; what MaxText was told.
 
     Raises:
         InputError: It knows none.
     """
     name = text(record, "model")
-    for spelling in (name, name.partition(" ")[0], text(record, "model_label")):
+    told = text(table(record, "framework_args"), "model_name")
+    for spelling in (name, name.partition(" ")[0], text(record, "model_label"), told):
         try:
             load_model(spelling)
         except InputError:
