@@ -54,9 +54,9 @@ def test_a_dense_model_on_long_sequences_takes_fsdp_with_context_parallelism() -
 
 
 def test_a_mixture_of_experts_on_short_sequences_takes_fsdp_and_prices_expert_parallelism() -> None:
-    """Guidance names FSDP with EP; published DeepSeek recipes run FSDP alone. They tie, and the simpler is taken.
+    """Guidance names FSDP with EP; published DeepSeek recipes run FSDP alone. They come out alike.
 
-    Sent by all-to-all, as those recipes would have to, tokens cost more than the weights they spare.
+    Sent by all-to-all, tokens cost more than the weights they spare.
     """
     answer = planned("qwen3-235b-a22b", "v5p:4x8x8", global_batch=1024, seq_len=4096)
     decision = answer.decision

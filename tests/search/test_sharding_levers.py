@@ -26,7 +26,7 @@ def pinned(mesh: dict[str, int], *, on: str, model: str = "llama3.1-8b", **plan:
 
 
 def job_of(mesh: dict[str, int], *, on: str, model: str = "llama3.1-8b", **plan: object) -> Job:
-    request = replace(PlanRequest(mesh=mesh, remat=Remat(policy="full"), gradient_accumulation=1), **plan)  # pyright: ignore[reportArgumentType]
+    request = replace(PlanRequest(mesh=mesh, remat=Remat(policy="full"), gradient_accumulation=1), **plan)
     return Job(
         model_reference=model,
         model=load_model(model),

@@ -11,6 +11,8 @@ from ridgeline.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
     from ridgeline.job.job import Job
+    from ridgeline.report.chart import Chart
+    from ridgeline.search.answer import TrainAnswer
 
 _Text = str | None
 
@@ -68,7 +70,9 @@ def train(
     ] = False,
     plot: Annotated[
         _Text,
-        typer.Option(metavar="FILE", help="Draw remat policies, or what else is asked: .html, .svg or .png."),
+        typer.Option(
+            metavar="FILE", help="Draw remat policies, or what else is asked (--why: its degrees): .html, .svg or .png."
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Let --save and --plot replace a file.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show where the numbers come from.")] = False,
@@ -159,7 +163,8 @@ def _answer_by_search(
     best = answer.best
     because = None if why is None else why_not(question, best, why, global_batch=answer.global_batch)
     if plot is not None:
-        write_plot([remat_chart(answer)], plot, force=force)
+        chart = remat_chart(answer) if why is None else _chart_of_degrees(question, answer, why)
+        write_plot([chart], plot, force=force)
     if json:
         print_json(train_json(answer) | ({} if because is None else {"why": why_json(because)}))
         return
@@ -167,6 +172,16 @@ def _answer_by_search(
     if because is not None:
         report = replace(report, pieces=(*report.pieces, *why_pieces(because, best)))
     print_report(explained(report, answer.derivations) if explain else report)
+
+
+def _chart_of_degrees(question: Job, answer: TrainAnswer, why: str) -> Chart:
+    """The step over the degrees of the axis that is asked about."""
+    from ridgeline.report.degrees import degrees_chart
+    from ridgeline.search.degrees import over_degrees
+
+    axis, points = over_degrees(question, answer.best, why, global_batch=answer.global_batch)
+    title = f"{question.model.name} on {question.hardware.name}"
+    return degrees_chart(axis, points, answer.best, title=title)
 
 
 def _alone(what: str, flag: str, value: str, *, companion: str) -> InputError:
