@@ -71,7 +71,7 @@ def test_experts_their_width_and_how_many_a_token_visits_are_fields_of_their_own
     found = {each.name: each for each in sensitivities(job, train(job))}
 
     assert found["top_k"].factor == 2
-    assert 0.3 < found["top_k"].elasticity < 1
+    assert 0.1 < found["top_k"].elasticity < 1
     assert found["expert_mlp_dim"].elasticity > found["num_experts"].elasticity
     assert found["num_experts"].elasticity > 0  # no more arithmetic, but twice the weights to gather and update
     assert "mlp_dim" not in found
