@@ -25,7 +25,7 @@ def notes(job: Job, mesh: Mapping[str, int]) -> tuple[str, ...]:
     is_said = {
         "attention": plan.attention != AttentionKernel(),
         "moe": replace(plan.experts, exchange=None, shard_experts_on_fsdp=None) != ExpertKernel(),
-        "compiler": plan.compiler != Compiler(),
+        "compiler": replace(plan.compiler, kernel_launch=None) != Compiler(),
     }
     found = [f"plan.{key} is kept in the job but not modelled yet." for key, said in is_said.items() if said]
     if plan.context.strategy in {"ulysses", "usp"}:
