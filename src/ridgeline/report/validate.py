@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.job.mesh import mesh_in_words
@@ -37,6 +38,7 @@ _WORST = 12
 _TELLING = 3
 _GOOD, _POOR = 0.08, 0.15
 _ROOM = 1.5
+_SAME = 0.01
 _MOST_REASONS = 12
 
 
@@ -133,7 +135,16 @@ def _facts(answer: ValidateAnswer, found: Score) -> Facts:
     if graded is not None and graded.rows < found.rows:
         error = f"mean absolute error {format_fraction(graded.mape)}, bias {_signed(graded.bias)}"
         rows.append(("quality A and B", f"{error}, within 15% {format_fraction(graded.within_15_percent)}"))
+    rows.extend(_readings(answer.rows))
     return Facts(rows=tuple((label, Cell(text=text)) for label, text in rows))
+
+
+def _readings(rows: Sequence[ValidatedRow]) -> Iterator[tuple[str, str]]:
+    """How much estimates depend on what sources leave open (mostly the remat policy)."""
+    widths = [(most - least) / row.scored.expected for row in rows if row.spread for least, most in [row.spread]]
+    if widths:
+        changed = f"the other readings lie {format_fraction(median(widths))} apart, at the median"
+        yield "left open", f"in {format_things(len(widths), 'row')}: {changed}"
 
 
 def _group_table(answer: ValidateAnswer) -> Table:
@@ -195,6 +206,8 @@ def _worst_row(row: ValidatedRow) -> tuple[Cell, ...]:
     parts = ", ".join(f"{cause} {format_fraction(share)}" for cause, share in list(row.causes.items())[:_TELLING])
     telling = [each for each in row.case.assumed if each.startswith(_TELLING_ASSUMPTIONS)]
     assumed = f"; assumed {'; '.join(telling)}" if telling else ""
+    if row.spread and row.spread[1] > row.spread[0] * (1 + _SAME):
+        assumed += f" ({_value(row, row.spread[0])} to {_value(row, row.spread[1])} by other readings)"
     return (
         Cell(text=row.case.id),
         Cell(text=_value(row, scored.measured)),

@@ -233,7 +233,7 @@ _GROUPS: Final[Mapping[str, Callable[[MeasuredCase], str]]] = {
     "graded": _grade,
     "source_of_measured": lambda case: case.source_of_measured,
     "metric": lambda case: case.metric,
-    "assumed": lambda case: "remat policy assumed" if case.alternatives else "remat policy stated",
+    "assumed": lambda case: "settings left open" if case.alternatives else "settings stated",
     "job_states": lambda case: "not all of the run" if case.not_stated else "all of the run",
     "family": lambda case: case.model,
 }
