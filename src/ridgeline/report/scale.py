@@ -125,7 +125,7 @@ def _how(answer: ScaleAnswer) -> str:
 def _pieces(answer: ScaleAnswer) -> Iterator[Piece]:
     yield _table(answer)
     unplanned = [(point.hardware.name, point.reason) for point in answer.points if point.best is None]
-    unplanned += [(format_things(size.num_chips, "chip"), size.reason) for size in answer.missing]
+    unplanned += [(_chips(size.num_chips), size.reason) for size in answer.missing]
     if unplanned:
         lines = tuple(Cell(text=f"{name}: {reason}.", tone="warn") for name, reason in unplanned)
         yield Paragraphs(title="Sizes without a plan", lines=lines)
@@ -191,7 +191,7 @@ def _binds(answer: ScaleAnswer) -> Iterator[Cell]:
     if alone := laws.get(("fsdp critical", "tokens_per_chip")):
         mixed, covered = laws["mixed critical", "tokens_per_chip"].value, laws["num fsdp chips", ""].value
         covered = max(covered, laws["num mixed chips", ""].value)
-        reach = "" if answer.weak else f". This batch covers {format_things(floor(covered), 'chip')} of one slice"
+        reach = "" if answer.weak else f". This batch covers {_chips(floor(covered))} of one slice"
         gathered = ", all experts gathered," if dict(alone.values).get("E", 1) > 1 else ""
         yield Cell(
             text=f"By the laws, at peak rates: FSDP{gathered} hides its collectives from "
@@ -203,7 +203,7 @@ def _binds(answer: ScaleAnswer) -> Iterator[Cell]:
         yield Cell(text="In these plans it does not: no step waits for links or the network above all.")
     else:
         waits = _WAITS[binds.best.bound] if binds.best is not None else ""
-        chips = format_things(binds.hardware.num_chips, "chip")
+        chips = _chips(binds.hardware.num_chips)
         yield Cell(text=f"In these plans from {chips} on: the step waits for {waits} above all.", tone="warn")
 
 
@@ -213,13 +213,18 @@ def _tone(efficiency: float) -> Tone:
     return "warn" if efficiency >= _POOR else "bad"
 
 
+def _chips(count: int) -> str:
+    """The number in full: 16,384 is a size, 16.4K is none."""
+    return f"{count:,} chip{'' if count == 1 else 's'}"
+
+
 def _end(answer: ScaleAnswer) -> Cell:
     last = answer.planned[-1].hardware.num_chips
     if len(answer.planned) == 1 and answer.ends is None:
         return Cell(text="One size has a plan: with nothing to compare it to, no end can be seen.")
     if answer.ends is None:
-        return Cell(text=f"Not before {format_things(last, 'chip')}: every step up brings at least half of its speed.")
-    return Cell(text=f"At {format_things(answer.ends.hardware.num_chips, 'chip')}: {answer.ends_because}.", tone="warn")
+        return Cell(text=f"Not before {_chips(last)}: every step up brings at least half of its speed.")
+    return Cell(text=f"At {_chips(answer.ends.hardware.num_chips)}: {answer.ends_because}.", tone="warn")
 
 
 def _point_json(point: ScalePoint, *, seq_len: int) -> dict[str, Json]:
