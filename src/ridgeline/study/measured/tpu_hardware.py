@@ -112,9 +112,8 @@ def _chip(name: str) -> Chip:
         chip = find_chip(spelling) if spelling else None
         if chip is not None:
             return chip
-    raise unusable(
-        f"unknown chip{nearest(plain, chip_names()) and f'; {nearest(plain, chip_names())}'}", name, key="chip"
-    )
+    close = nearest(plain, chip_names())
+    raise unusable(f"unknown chip; {close}" if close else "unknown chip", name, key="chip")
 
 
 def _shape(record: Record) -> tuple[tuple[int, ...] | None, bool]:
