@@ -51,7 +51,6 @@ def test_moments_on_the_host_are_explained_with_the_time_of_their_way() -> None:
     memory, moved = answer.best.memory, values(answer)["optimizer state from the host and back"]
     transfer = next(part for _, part in answer.best.step.parts.walk() if part.name == "state/transfer")
 
-    assert memory.parts["optimizer"] == 0
     assert 4 * values(answer)["optimizer state on the host, of a device"] <= memory.host_bytes
     assert moved == pytest.approx(float(transfer.expected_s))
 

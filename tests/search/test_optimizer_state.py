@@ -60,7 +60,8 @@ def test_moments_go_to_the_host_where_nothing_fits_otherwise() -> None:
         train(pinned(FEW_CHIPS, "device"))
     assert best.plan.optimizer.state == "host"
     assert best.memory.verdict == "fits"
-    assert best.memory.parts["optimizer"] == 0
+    # On the device there are those of the table alone, while they are on their way.
+    assert best.memory.parts["optimizer"] == pytest.approx(128_256 * 4096 / 4 * 8)
     # Two moments of 4 bytes for each of 8.03 billion parameters, all of them on the one host.
     assert best.memory.host_bytes > 2 * 4 * 8.03e9
 
@@ -101,7 +102,7 @@ def test_the_transfer_is_both_moments_there_and_back_at_the_rate_of_the_bus() ->
     # serves two devices.
     size_bytes = 70.55e9 / 128 * 8
     assert moments.placement == "device"
-    assert moments.device_bytes == pytest.approx(size_bytes, rel=5e-3)
+    assert moments.device_bytes == pytest.approx(size_bytes - 128_256 * 8192 / 128 * 8, rel=5e-3)
     assert moments.offload_s == pytest.approx(2 * size_bytes / (16e9 * setting.efficiency.pcie), rel=5e-3)
     assert columns.moments_on_host == 0
 
