@@ -102,3 +102,13 @@ def test_a_ring_is_costed_and_an_unknown_strategy_is_told() -> None:
 
     assert ring.step.expected_s != gathered.step.expected_s
     assert "plan.context.strategy: ulysses is costed as all_gather." in notes(other, mesh)
+
+
+def test_nine_stages_are_fed_with_microbatches_that_they_do_not_divide() -> None:
+    """72 GPUs are 8 times 9: 256 sequences enter as microbatches one after the other, which 1F1B allows."""
+    answer = ridgeline.train(
+        "deepseek3-671b", on="gb200:72", global_batch=2048, seq_len=4096, mesh={"ep": 8, "pp": 9}, remat="full"
+    )
+
+    assert answer.best.plan.microbatches % 9
+    assert answer.best.plan.placement["ep"].startswith("nvlink8")
