@@ -54,6 +54,7 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
         expert_capacity_ratio=_capacity_ratio(plan.experts),
         context=plan.context,
         link_bytes_per_s=link_rate_bytes_per_s(job.hardware),
+        is_eager=plan.compiler.kernel_launch == "eager",
     )
 
 
