@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 PUBLISHED: Final = Path(__file__).with_name("published")
 """The folder of the measurements that ship with the package."""
 
+_OF_STEPS: Final = ("tpu_training.json", "gpu_training.json", "memory.json")
 LARGEST_FILE_BYTES: Final = 50_000_000
 MOST_FILES: Final = 10_000
 _JSON: Final = ".json"
@@ -57,8 +58,8 @@ class MeasuredCases:
 
 
 def published_cases() -> MeasuredCases:
-    """The measurements that ship with the package."""
-    return read_cases([str(PUBLISHED)])
+    """The measurements of whole steps and of memory that ship with the package."""
+    return read_cases([str(PUBLISHED / name) for name in _OF_STEPS])
 
 
 def read_cases(paths: Sequence[str]) -> MeasuredCases:
