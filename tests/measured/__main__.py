@@ -1,4 +1,6 @@
-"""`python -m tests.measured pairs|left-out|recipes|compiled`: the tables of `docs/pairs.md` and `docs/recipes.md`.
+"""`python -m tests.measured pairs|left-out|recipes|compiled|kernels`: the tables of three pages of `docs`.
+
+Pairs and left-out are those of `pairs.md`, recipes and compiled of `recipes.md`, kernels of `calibration.md`.
 
 `python -m tests.measured record NAME FILE` keeps what `ridgeline compile tests/measured/jobs/NAME.toml --json` said.
 """
@@ -7,11 +9,15 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from ridgeline.report.kernels import residual_table
+from ridgeline.study.kernels.calibrate import calibrate_kernels
+from ridgeline.study.kernels.reading import read_published
 from tests.measured.compiled import compiled_plans, record
 from tests.measured.pairs import by_job, counted, not_stated, pairs, pairs_of_runs, share_right, told_rows
 from tests.measured.recipes import beside_the_planner, differences, precision_in_words, published_recipes
@@ -34,7 +40,13 @@ def main(arguments: Sequence[str]) -> int:
     if arguments[0] == "record":
         record(arguments[1], json.loads(Path(arguments[2]).read_text(encoding="utf-8")))
         return 0
-    tables = {"pairs": pair_table, "left-out": left_out_table, "recipes": recipe_table, "compiled": compiled_table}
+    tables = {
+        "pairs": pair_table,
+        "left-out": left_out_table,
+        "recipes": recipe_table,
+        "compiled": compiled_table,
+        "kernels": kernel_table,
+    }
     sys.stdout.write("".join(f"{line}\n" for line in tables[arguments[0]]()))
     return 0
 
@@ -131,6 +143,11 @@ def compiled_table() -> Iterator[str]:
         yield f"  time         {cycles:.2f} G cycles by the compiler; {step_s:.2f} s by the equation"
         for kind, (count, size_bytes) in plan.exchanged.items():
             yield f"  {kind.replace('_', '-'):15}{count:6,.0f} of them, {size_bytes / 1e9:.1f} GB"
+
+
+def kernel_table() -> Iterator[str]:
+    """Kernel by kernel: how far its model is from times that no fit saw."""
+    yield from residual_table(calibrate_kernels(read_published(), fitted_on=datetime.now(UTC).date()).fits).splitlines()
 
 
 def _plan(recipe: Recipe, estimate: PlanEstimate) -> str:

@@ -29,7 +29,7 @@ _TABLES = ("matmul", "grouped_matmul", "grouped_edge_rows", "attention_head_dim"
 _SCALARS = frozenset(field.name for field in fields(Efficiency)) - {*_TABLES, "facts"}
 _NOT_FRACTIONS = (
     *("grouped_edge_rows", "attention_block", "attention_row_keys", "attention_head_dim"),
-    *("loss_", "sum_passes"),
+    "sum_passes",
 )
 _REFERENCE_HEAD_DIM = 128
 
@@ -123,7 +123,7 @@ def _fact(entry: Mapping[str, Any], where: str, key: str) -> Fact:
 
 def _in_range(key: str, value: float) -> bool:
     """Fractions are above 0 and at most 1; times, blocks and ratios are above 0."""
-    is_fraction = not key.endswith("_s") and not key.startswith(_NOT_FRACTIONS)
+    is_fraction = not key.endswith(("_s", "_bytes")) and not key.startswith(_NOT_FRACTIONS)
     return 0.0 < value <= 1.0 if is_fraction else 0.0 < value < inf
 
 

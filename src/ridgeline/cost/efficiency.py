@@ -25,6 +25,7 @@ class Efficiency:
     Attributes:
         matmul: Fraction of the dtype's peak that a large, aligned matmul reaches, by compute dtype.
         matmul_overhead_s: Fixed time of one matmul (dispatch, pipeline fill), which small ones feel.
+        matmul_fill_bytes: What a matmul moves before its arithmetic begins and after it ends: first and last tiles.
         grouped_matmul: As `matmul` in bf16, for expert matmuls over ragged groups, by product
             (`kernel_time.Product`): each has its own kernel.
         grouped_edge_rows: What a group costs beside its rows, in rows, by product: partial tiles, start and end.
@@ -59,6 +60,7 @@ class Efficiency:
 
     matmul: Mapping[str, float]
     matmul_overhead_s: float
+    matmul_fill_bytes: float
     grouped_matmul: Mapping[str, float]
     grouped_edge_rows: Mapping[str, float]
     attention_forward: float

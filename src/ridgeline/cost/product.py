@@ -160,7 +160,8 @@ def product_formula(
     traffic: dict[str, Number] = {"traffic_bytes": demand.traffic_bytes, "W_bytes_per_s": demand.bytes_per_s}
     if demand.num_groups is None:
         flops = demand.busiest_flops * demand.idle_factor
-        return attained_s, {"flops": flops, "C_flops_per_s": demand.flops_per_s, **traffic}
+        fill_bytes = efficiency.matmul_fill_bytes
+        return attained_s, {"flops": flops, "C_flops_per_s": demand.flops_per_s, "fill_bytes": fill_bytes, **traffic}
     edge_rows = efficiency.grouped_edge_rows[product]
     rows_factor = ragged_rows(B=demand.rows, E=demand.num_groups, edge_rows=edge_rows) / demand.rows
     return grouped_matmul_s, {

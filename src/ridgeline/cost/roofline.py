@@ -132,23 +132,26 @@ def matmul_bytes(*, B: Number, D: Number, F: Number, b_a: float, b_w: float, b_o
     return b_a * B * D + b_w * D * F + b_o * B * F
 
 
-def attained_s(*, flops: Number, C_flops_per_s: float, traffic_bytes: Number, W_bytes_per_s: float) -> Number:
-    """The roofline with a round knee.
+def attained_s(
+    *, flops: Number, C_flops_per_s: float, traffic_bytes: Number, W_bytes_per_s: float, fill_bytes: float
+) -> Number:
+    """Time of a matmul: the first tiles arrive, then the rest of the traffic runs beside the arithmetic.
 
-    Formula: T = ((FLOPs/C)^p + (bytes/W)^p)^(1/p), p = 1.5
+    Formula: T = T_fill + ((FLOPs/C)^p + (bytes/W - T_fill)^p)^(1/p), T_fill = min(bytes, fill)/W, p = 3
 
-    A sharp knee, max(FLOPs/C, bytes/W), is the limit of large p and the bound of the Scaling Book, ch. 1. Real
-    matmuls hide the smaller time only in part. p is measured: cubes of 1024, 2048, 4096 and 16384 on TPU7x take
-    6.1, 25.3, 153.9 and 9259 us; p = 1.5 gives 5.1, 23.1, 155.1 and 9278, a sharp knee 4.0, 19.8, 145.5 and 9200.
+    Assumes: a knee of p = 3 between the two resources; p without end, and no fill, is the bound of the Scaling Book,
+    ch. 1. Gated units, which wait for memory as much as for arithmetic, are told within 4% by p = 2 and by p = 3.
 
-    Source: tpu-recipes 9e2e1db, microbenchmarks/ironwood/README.md (2026-05-27).
+    Source: docs/calibration.md.
 
-    >>> both_s = attained_s(flops=10.0, C_flops_per_s=10.0, traffic_bytes=3.0, W_bytes_per_s=3.0)  # 1 s and 1 s
-    >>> print(round(both_s**1.5, 9))
+    >>> sizes = {"flops": 10.0, "C_flops_per_s": 10.0, "traffic_bytes": 3.0, "W_bytes_per_s": 2.0}  # 1 s and 1.5 s
+    >>> both_s = attained_s(**sizes, fill_bytes=1.0)  # 0.5 s, then 1 s beside 1 s
+    >>> print(round((both_s - 0.5) ** 3, 9))
     2.0
     """
     import numpy as np
 
     arithmetic_s = compute_s(flops=flops, C_flops_per_s=C_flops_per_s)
-    traffic_s = transfer_s(traffic_bytes=traffic_bytes, W_bytes_per_s=W_bytes_per_s)
-    return np.cbrt(arithmetic_s * np.sqrt(arithmetic_s) + traffic_s * np.sqrt(traffic_s)) ** 2
+    fill_s = transfer_s(traffic_bytes=smaller(traffic_bytes, fill_bytes), W_bytes_per_s=W_bytes_per_s)
+    beside_s = transfer_s(traffic_bytes=traffic_bytes, W_bytes_per_s=W_bytes_per_s) - fill_s
+    return fill_s + np.cbrt(arithmetic_s**3 + beside_s**3)

@@ -31,6 +31,7 @@ _LEAST_KEYS = 1024
 """Attention over fewer keys is all edges; no training run has it."""
 
 _STARTS = {
+    "matmul_fill_bytes": 5_000_000.0,
     "grouped_matmul": 0.6,
     "grouped_edge_rows": 128.0,
     "attention_forward": 0.6,
@@ -56,11 +57,13 @@ class FittedFact:
         key: Of the calibration file.
         value: Fitted, to three digits.
         num_times: That it was fitted to.
+        sources: Where they were published.
     """
 
     key: str
     value: float
     num_times: int
+    sources: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +73,8 @@ class Residual:
     Attributes:
         kernel: Which.
         variant: Which.
-        num_fitted: Times that the fit saw.
-        num_held_out: Times that it did not.
+        num_fitted: Times that a fit saw; 0 where every parameter comes from elsewhere.
+        num_held_out: Times that no fit saw.
         num_other_programs: Times left out: another program than the one that is fastest most often, which was not
             tried there.
         median_error: Median of the absolute relative errors of the held-out ones; nan without any.
@@ -110,13 +113,15 @@ class KernelFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Question:
-    """Parameters that are fitted together."""
+    """Parameters that are fitted together, to no fewer than `least` times."""
 
     kernel: Kernel
     variants: tuple[str, ...]
     keys: tuple[str, ...]
+    least: int = LEAST_TIMES
 
 
+_MATMUL = _Question(kernel="matmul", variants=("bf16",), keys=("matmul_fill_bytes",), least=1)
 _GROUPED = tuple(
     _Question(
         kernel="grouped_matmul",
@@ -134,6 +139,9 @@ _ATTENTION_SHAPE_KEYS = ("attention_row_keys", "attention_head_dim.64", "attenti
 _ATTENTION = _Question(
     kernel="attention", variants=("forward", "backward"), keys=(*_ATTENTION_KEYS, *_ATTENTION_SHAPE_KEYS)
 )
+_QUESTIONS = (_MATMUL, *_GROUPED, *_LOSS, _ATTENTION)
+"""In this order: a loss is a matmul and more."""
+
 _SPLASH = _Question(
     kernel="attention", variants=("forward", "backward"), keys=(*_ATTENTION_KEYS, "attention_head_dim.256")
 )
@@ -155,7 +163,7 @@ def fit_kernels(times: Iterable[KernelTime], chip: Chip, *, prior: Mapping[str, 
     fitted: dict[str, FittedFact] = {}
     splash = [time for time in kept if "splash" in time.program]
     for question, among in (
-        *((question, kept) for question in (*_GROUPED, *_LOSS, _ATTENTION)),
+        *((question, kept) for question in _QUESTIONS),
         (_SPLASH, splash),
     ):
         found = _fit(question, [time for time in among if not time.is_held_out], parameters, device)
@@ -168,15 +176,19 @@ def fit_kernels(times: Iterable[KernelTime], chip: Chip, *, prior: Mapping[str, 
         chip=chip.name,
         facts=tuple(fitted[key] for key in sorted(fitted)),
         residuals=tuple(
-            _residual(group, parameters, device, num_other_programs=_count_like(own, group) - len(group))
+            _residual(
+                group,
+                parameters,
+                device,
+                was_fitted=any(_is_of(key, group[0]) for key in fitted),
+                num_other_programs=_count_like(own, group) - len(group),
+            )
             for group in _groups(shown)
         ),
     )
 
 
-_STARTS_BY_KEY = {
-    key: _STARTS[key.partition(".")[0]] for question in (*_GROUPED, *_LOSS, _ATTENTION) for key in question.keys
-}
+_STARTS_BY_KEY = {key: _STARTS[key.partition(".")[0]] for question in _QUESTIONS for key in question.keys}
 
 
 def _is_trained(time: KernelTime) -> bool:
@@ -207,7 +219,7 @@ def _fit(
 ) -> list[FittedFact]:
     """The parameters of a question that its times identify; those of a variant without times stay."""
     asked = [time for time in times if time.kernel == question.kernel and time.variant in question.variants]
-    if len(asked) < LEAST_TIMES:
+    if len(asked) < question.least:
         return []
     groups = [(group, columns_of(group)) for group in _groups(asked)]
     seen = {group[0].variant for group, _ in groups}
@@ -227,8 +239,9 @@ def _fit(
         start={key: _STARTS_BY_KEY[key] for key in keys},
         largest={key: 1.0 for key in keys if key.partition(".")[0] in _FRACTIONS},
     )
+    sources = tuple(dict.fromkeys(time.source for time in asked))
     return [
-        FittedFact(key=key, value=float(f"{_bounded(key, value):.3g}"), num_times=len(asked))
+        FittedFact(key=key, value=float(f"{_bounded(key, value):.3g}"), num_times=len(asked), sources=sources)
         for key, value in found.items()
     ]
 
@@ -245,10 +258,23 @@ def _bounded(key: str, value: float) -> float:
     return max(value, _LEAST_BYTES if key.endswith("_bytes") else value, 1.0 if "rows" in key or "keys" in key else 0.0)
 
 
+def _is_of(key: str, time: KernelTime) -> bool:
+    """Whether a parameter was fitted to the times of a kernel and variant."""
+    return any(
+        key in question.keys and time.kernel == question.kernel and time.variant in question.variants
+        for question in _QUESTIONS
+    )
+
+
 def _residual(
-    group: Sequence[KernelTime], parameters: Mapping[str, float], device: Device, *, num_other_programs: int
+    group: Sequence[KernelTime],
+    parameters: Mapping[str, float],
+    device: Device,
+    *,
+    was_fitted: bool,
+    num_other_programs: int,
 ) -> Residual:
-    held_out = [time for time in group if time.is_held_out]
+    held_out = [time for time in group if time.is_held_out or not was_fitted]
     errors = np.array([np.nan])
     if held_out:
         times_s = predicted_s((group[0].kernel, group[0].variant), columns_of(held_out), parameters, device)

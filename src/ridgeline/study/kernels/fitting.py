@@ -32,7 +32,7 @@ def fit_positive(
 
     >>> times = np.array([2.0, 4.0, 6.0, 80.0])  # the last one an outlier
     >>> line = lambda p: p["slope"] * np.array([1.0, 2.0, 3.0, 4.0])
-    >>> round(fit_positive(line, times, start={"slope": 1.0}, largest={})["slope"], 2)
+    >>> round(fit_positive(line, times, start={"slope": 1.0}, largest={})["slope"], 1)
     2.0
 
     Args:

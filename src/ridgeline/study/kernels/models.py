@@ -102,6 +102,7 @@ def _matmul_s(sizes: Columns, parameters: Parameters, device: Device) -> NDArray
             C_flops_per_s=device.peak_flops_per_s * parameters["matmul.bf16"],
             traffic_bytes=matmul_bytes(**_of(sizes, "BDF"), b_a=_BF16_BYTES, b_w=_BF16_BYTES, b_o=_BF16_BYTES),
             W_bytes_per_s=device.hbm_bytes_per_s * parameters["hbm"],
+            fill_bytes=parameters["matmul_fill_bytes"],
         )
         + parameters["matmul_overhead_s"]
     )
@@ -161,6 +162,7 @@ def _gated_unit_s(sizes: Columns, parameters: Parameters, device: Device) -> NDA
                 C_flops_per_s=device.peak_flops_per_s * parameters["matmul.bf16"],
                 traffic_bytes=traffic,
                 W_bytes_per_s=device.hbm_bytes_per_s * parameters["hbm"],
+                fill_bytes=parameters["matmul_fill_bytes"],
             )
             + parameters["matmul_overhead_s"]
         )

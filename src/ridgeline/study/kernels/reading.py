@@ -1,8 +1,13 @@
 """Reads tables of kernel times: the only place that knows how their files are written.
 
+Two tables ship with the package, in `study/measured/published`.
+
 A `.csv` or `.csv.gz` has the columns `device`, `op`, `key` (JSON: the arguments, arrays as `bf16[8,128]`), `config`
 and `median_ms`: the autotuning tables of tokamax (Apache-2.0). Rows of other operations, dtypes, masks and biases
 than the formulas speak of are counted, not used.
+
+A `.json` is a list of records with `op`, `chip`, `shape`, `dtype` and `achieved`, the TFLOP/s of one device: of those
+the matmuls (AI-Hypercomputer/tpu-recipes, Apache-2.0, and what else each record names).
 """
 
 from __future__ import annotations
@@ -12,12 +17,14 @@ import gzip
 import json
 from collections import Counter
 from dataclasses import dataclass
+from importlib import resources
 from math import prod
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from ridgeline.errors import InputError
+from ridgeline.model.flops import matmul_flops
 from ridgeline.study.kernels.times import KernelTime, fastest
-from ridgeline.units import parse_duration
+from ridgeline.units import parse_duration, parse_flops_per_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +42,12 @@ CHIP_OF_DEVICE = {
     "nvidia_b200": "b200",
 }
 """The catalogue's name of a device, as JAX names its kind."""
+
+_PUBLISHED = {
+    "kernels.csv.gz": "https://github.com/openxla/tokamax (783ea957, tokamax/data/autotuning)",
+    "tpu_micro.json": "",
+}
+"""Files, and where they are from where their rows do not say."""
 
 _COLUMNS = ("device", "op", "key", "median_ms")
 _PRODUCT_OF_CONTRACTION = {
@@ -68,15 +81,18 @@ class KernelTable:
     not_used: Mapping[str, int]
 
 
-def read_kernel_times(path: Path) -> KernelTable:
+def read_kernel_times(path: Path, *, source: str = "") -> KernelTable:
     """The kernel times of a table.
 
     Args:
-        path: `.csv` or `.csv.gz`.
+        path: `.csv`, `.csv.gz` or `.json`.
+        source: Where it was published; without, the name of the file.
 
     Raises:
-        InputError: The file cannot be read, or lacks a column.
+        InputError: The file lacks a column.
     """
+    if path.suffix == ".json":
+        return _read_micro(path)
     used: list[KernelTime] = []
     not_used: Counter[str] = Counter()
     with _opened(path) as file:
@@ -91,12 +107,49 @@ def read_kernel_times(path: Path) -> KernelTable:
                 fix="give a .csv or .csv.gz with these columns",
             )
         for row in rows:
-            time = _kernel_time(row)
+            time = _kernel_time(row, source=source or path.name)
             if time is None:
                 not_used[row["op"]] += 1
             else:
                 used.append(time)
     return KernelTable(times=fastest(used), num_rows=len(used) + not_used.total(), not_used=dict(not_used))
+
+
+def read_published() -> tuple[KernelTable, ...]:
+    """The tables that ship with the package."""
+    folder = resources.files("ridgeline.study.measured") / "published"
+    tables: list[KernelTable] = []
+    for name, source in _PUBLISHED.items():
+        with resources.as_file(folder / name) as path:
+            tables.append(read_kernel_times(path, source=source))
+    return tuple(tables)
+
+
+def _read_micro(path: Path) -> KernelTable:
+    records = cast("list[dict[str, Any]]", json.loads(path.read_text(encoding="utf-8")))
+    used: list[KernelTime] = []
+    not_used: Counter[str] = Counter()
+    for record in records:
+        if record["op"] == "matmul" and record["dtype"] == "bf16":
+            used.append(_matmul_time(record))
+        else:
+            not_used[record["op"]] += 1
+    return KernelTable(times=fastest(used), num_rows=len(records), not_used=dict(not_used))
+
+
+def _matmul_time(record: Mapping[str, Any]) -> KernelTime:
+    where = record["source"]
+    rows, contracted, produced = (float(size) for size in record["shape"])
+    rate_flops_per_s = parse_flops_per_s(f"{record['achieved']}TFLOP/s", where="achieved")
+    return KernelTime(
+        chip=record["chip"],
+        kernel="matmul",
+        variant=record["dtype"],
+        sizes={"B": rows, "D": contracted, "F": produced},
+        measured_s=float(matmul_flops(B=rows, D=contracted, F=produced) / rate_flops_per_s),
+        program="xla",
+        source=f"https://github.com/{where['repo']} ({where['commit']}, {where['path']})",
+    )
 
 
 def _opened(path: Path) -> TextIO:
@@ -105,7 +158,7 @@ def _opened(path: Path) -> TextIO:
     return path.open(encoding="utf-8", newline="")
 
 
-def _kernel_time(row: Mapping[str, str]) -> KernelTime | None:
+def _kernel_time(row: Mapping[str, str], *, source: str) -> KernelTime | None:
     chip, operation = CHIP_OF_DEVICE.get(row["device"]), row["op"]
     if chip is None or not row["median_ms"]:
         return None
@@ -135,6 +188,7 @@ def _kernel_time(row: Mapping[str, str]) -> KernelTime | None:
         sizes=sizes,
         measured_s=parse_duration(f"{row['median_ms']}ms", where="median_ms"),
         program=operation,
+        source=source,
     )
 
 

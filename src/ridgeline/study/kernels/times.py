@@ -30,6 +30,7 @@ class KernelTime:
             `causal` 1 or 0; of a normalization `elements` and `passes` (arrays read and written).
         measured_s: Median.
         program: That was fastest.
+        source: Where the time was published.
     """
 
     chip: str
@@ -38,6 +39,7 @@ class KernelTime:
     sizes: Mapping[str, float]
     measured_s: float
     program: str
+    source: str
 
     @property
     def question(self) -> str:

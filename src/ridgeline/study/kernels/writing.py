@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.hardware.chip import Fact
+from ridgeline.units import format_things
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,17 +20,18 @@ RELATIVES: Mapping[str, tuple[str, ...]] = {
     "tpu7x": ("v6e",),
     "v6e": ("tpu7x",),
     "v5p": ("v6e",),
-    "v5e": ("v5p",),
-    "v4": ("v5p",),
-    "v3": ("v5p",),
-    "a100-40gb": ("h100",),
-    "a100-80gb": ("a100-40gb", "h100"),
-    "h200": ("h100",),
-    "b200": ("h100",),
-    "b300": ("b200", "h100"),
-    "gb200": ("b200", "h100"),
-    "gb300": ("b200", "h100"),
-    "mi300x": ("h100",),
+    "v5e": ("v5p", "v6e"),
+    "v4": ("v5p", "v6e"),
+    "v3": ("v5p", "v6e"),
+    "a100-40gb": ("h100", "v6e"),
+    "a100-80gb": ("a100-40gb", "h100", "v6e"),
+    "h100": ("v6e",),
+    "h200": ("h100", "v6e"),
+    "b200": ("h100", "v6e"),
+    "b300": ("b200", "h100", "v6e"),
+    "gb200": ("b200", "h100", "v6e"),
+    "gb300": ("b200", "h100", "v6e"),
+    "mi300x": ("h100", "v6e"),
 }
 """From whom a chip borrows, nearest first: same silicon, then the same width of matrix unit, then the same maker."""
 
@@ -51,6 +53,7 @@ BACKWARD_OVER_FORWARD: Mapping[str, tuple[float, str, str]] = {
 """Attention's backward fraction over its forward one, where no backward kernel was timed by itself."""
 
 KERNEL_KEYS = (
+    "matmul_fill_bytes",
     *(f"grouped_matmul.{product}" for product in ("output", "input_gradient", "weight_gradient")),
     *(f"grouped_edge_rows.{product}" for product in ("output", "input_gradient", "weight_gradient")),
     *("attention_forward", "attention_backward", "attention_block", "attention_row_keys"),
@@ -60,16 +63,17 @@ KERNEL_KEYS = (
 """The keys of a calibration file that kernel times settle, in the order of the file."""
 
 
-def measured_facts(fit: KernelFit, *, source: str, fitted_on: date) -> dict[str, Fact]:
+def measured_facts(fit: KernelFit, *, fitted_on: date) -> dict[str, Fact]:
     """The fitted parameters of a chip as facts.
 
     Args:
         fit: Of the chip.
-        source: Of the times.
         fitted_on: The day, for the note.
     """
     return {
-        fact.key: Fact(value=fact.value, kind="measured", source=source, note=_note(fact, fit, fitted_on))
+        fact.key: Fact(
+            value=fact.value, kind="measured", source="; ".join(fact.sources), note=_note(fact, fit, fitted_on)
+        )
         for fact in fit.facts
     }
 
@@ -128,12 +132,15 @@ def _table(key: str, fact: Fact) -> Iterator[str]:
 
 def _note(fact: FittedFact, fit: KernelFit, fitted_on: date) -> str:
     residuals = "; ".join(_in_words(residual) for residual in fit.residuals if _is_of(residual, fact.key))
-    return f"Fitted to {fact.num_times} times on {fitted_on.isoformat()}. Held out: {residuals}."
+    times = format_things(fact.num_times, "time")
+    return f"Fitted to {times} on {fitted_on.isoformat()}. Held out: {residuals}."
 
 
 def _is_of(residual: Residual, key: str) -> bool:
     kernel, variant = residual.kernel, residual.variant
     match key.partition("."):
+        case ("matmul_fill_bytes", _, _):
+            return kernel == "matmul"
         case ("grouped_matmul" | "grouped_edge_rows", _, product):
             return (kernel, variant) == ("grouped_matmul", product)
         case (name, _, _) if name.startswith("loss_"):
@@ -148,8 +155,8 @@ def _in_words(residual: Residual) -> str:
     if not residual.num_held_out:
         return f"{residual.variant}, none"
     return (
-        f"{residual.variant}, {residual.num_held_out} times, median error {residual.median_error:.1%}, "
-        f"nine of ten below {residual.p90_error:.1%}"
+        f"{residual.variant}, {format_things(residual.num_held_out, 'time')}, "
+        f"median error {residual.median_error:.1%}, nine of ten below {residual.p90_error:.1%}"
     )
 
 
