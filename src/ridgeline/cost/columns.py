@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from ridgeline.cost.collectives import Link
     from ridgeline.cost.efficiency import Efficiency
     from ridgeline.hardware.slice import Slice
-    from ridgeline.job.job import ContextParallelism, Dtypes, Optimizer, Quantization, TokenExchange
+    from ridgeline.job.job import (
+        AttentionProgram,
+        ContextParallelism,
+        Dtypes,
+        Optimizer,
+        Quantization,
+        TokenExchange,
+    )
     from ridgeline.model.operations import Activation, ModelTree, Tensor
 
 TENSOR_AXES = ("tp", "tp_sequence")
@@ -65,6 +72,7 @@ class TrainingSetting:
         context: How context parallelism splits attention.
         link_bytes_per_s: The rate that loads of fast links refer to.
         is_eager: The host issues every kernel (`launches.py`).
+        attention_program: That computes attention; None for the fastest known.
     """
 
     tree: ModelTree
@@ -82,6 +90,7 @@ class TrainingSetting:
     context: ContextParallelism
     link_bytes_per_s: float
     is_eager: bool = False
+    attention_program: AttentionProgram | None = None
 
     @property
     def activation_bytes(self) -> float:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ridgeline.cost.attention_program import slower_ratios
 from ridgeline.cost.collectives import Transfer, exchange, gather, permute
 from ridgeline.cost.context import PARTIAL_BYTES, causal_imbalance, ring_handed_bytes, ring_merge_bytes
 from ridgeline.cost.kernel_time import visited_keys
@@ -155,8 +156,9 @@ def _attention(op: Attention, *, rows: Number, setting: TrainingSetting, columns
     flops = attention_flops(T=rows, S=visible_keys, N=op.num_heads, H=width) / columns.tensor
     rate = setting.peak_flops_per_s(setting.dtypes.compute) * efficiency.at_head_dim(width) * visible_keys / visited
     busiest_flops = flops * _context_imbalance(op, setting=setting, columns=columns)
-    forward_s = busiest_flops / (rate * efficiency.attention_forward) + efficiency.matmul_overhead_s
-    backward_s = ATTENTION_BACKWARD_FACTOR * busiest_flops / (rate * efficiency.attention_backward)
+    slower_forward, slower_backward = slower_ratios(setting.hardware.chip.name, setting.attention_program)
+    forward_s = slower_forward * busiest_flops / (rate * efficiency.attention_forward) + efficiency.matmul_overhead_s
+    backward_s = ATTENTION_BACKWARD_FACTOR * busiest_flops / (rate * efficiency.attention_backward) * slower_backward
     dtype = setting.dtypes.compute
     gradient = Part(
         name=f"{op.path}/gradient",
@@ -291,7 +293,6 @@ def _dispatch_by_mask(
         C_flops_per_s=setting.peak_flops_per_s(dtype) * setting.efficiency.matmul[dtype],
         traffic_bytes=(rows * num_places + copies) * activation_bytes,
         W_bytes_per_s=setting.hbm_bytes_per_s * setting.efficiency.hbm,
-        fill_bytes=setting.efficiency.matmul_fill_bytes,
     )
     times = 1.0 if op.path == "dispatch" else 2.0
     gradient = _arithmetic(f"{op.path}/mask_gradient", "backward", times * once_s, times * flops, dtype)
@@ -349,7 +350,6 @@ def _recurrence(op: Recurrence, *, rows: Number, setting: TrainingSetting, colum
         C_flops_per_s=setting.peak_flops_per_s(dtype) * setting.efficiency.attention_forward,
         traffic_bytes=traffic_bytes,
         W_bytes_per_s=setting.hbm_bytes_per_s * setting.efficiency.vector,
-        fill_bytes=setting.efficiency.matmul_fill_bytes,
     )
     return OperationCost(
         forward=(_arithmetic(op.path, "forward", forward_s, flops, dtype),),

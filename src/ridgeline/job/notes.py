@@ -22,8 +22,9 @@ def notes(job: Job, mesh: Mapping[str, int]) -> tuple[str, ...]:
         mesh: Degrees of the plan that answers it; axes that are not named are 1.
     """
     plan, chip = job.plan, job.hardware.chip
+    kernel = None if chip.switch is not None else plan.attention.kernel  # of GPUs some are told apart
     is_said = {
-        "attention": plan.attention != AttentionKernel(),
+        "attention": replace(plan.attention, kernel=kernel) != AttentionKernel(),
         "moe": replace(plan.experts, exchange=None, shard_experts_on_fsdp=None) != ExpertKernel(),
         "compiler": replace(plan.compiler, kernel_launch=None) != Compiler(),
     }

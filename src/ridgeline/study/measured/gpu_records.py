@@ -19,6 +19,7 @@ from ridgeline.model.tree import model_tree
 from ridgeline.model.zoo import load_model
 from ridgeline.study.measured.case import MeasuredCase
 from ridgeline.study.measured.gpu_settings import (
+    attention_of,
     gradients_dtype,
     has_distributed_optimizer,
     is_fully_sharded,
@@ -106,6 +107,7 @@ def _case(record: Record, name: str) -> MeasuredCase:
         "remat": remat_of(record),
         "turns": turns_of(record, stages=degrees.mesh["pp"], num_layers=num_layers),
         "launch": launch_of(record),
+        "attention": attention_of(record),
     }
     tables: dict[str, object] = {
         "version": 1,
@@ -227,6 +229,7 @@ def _plan(record: Record, degrees: _Degrees, steps: int, choices: Mapping[str, C
         "remat": choices["remat"].value,
         "compiler": {"kernel_launch": choices["launch"].value},
         **_quantization(choices["recipe"].value),
+        "attention": {"kernel": choices["attention"].value},
     }
     if mesh["pp"] > 1:
         pipeline = {"microbatches": steps, "repeats": choices["turns"].value}

@@ -245,6 +245,16 @@ def launch_of(record: Record) -> Choice:
     return Choice(value="eager", assumed="kernels launched one by one", others=("graph",))
 
 
+def attention_of(record: Record) -> Choice:
+    """The attention kernel: llm-foundry's is Triton's of before Hopper's asynchronous units.
+
+    Source: llm-foundry, scripts/train/benchmarking (`attn_impl: triton`).
+    """
+    if "llm-foundry" in text(record, "framework"):
+        return Choice(value="flash", assumed="attention by a kernel older than Hopper")
+    return Choice(value=None)
+
+
 def names_of_model(said: str, framework: str) -> Iterator[str]:
     """What to look a model up by, the most telling first: a framework's own variant before the common one."""
     size = said.rsplit("-", 1)[-1]
