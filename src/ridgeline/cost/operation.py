@@ -293,6 +293,7 @@ def _dispatch_by_mask(
         C_flops_per_s=setting.peak_flops_per_s(dtype) * setting.efficiency.matmul[dtype],
         traffic_bytes=(rows * num_places + copies) * activation_bytes,
         W_bytes_per_s=setting.hbm_bytes_per_s * setting.efficiency.hbm,
+        fill_bytes=setting.efficiency.matmul_fill_bytes,
     )
     times = 1.0 if op.path == "dispatch" else 2.0
     gradient = _arithmetic(f"{op.path}/mask_gradient", "backward", times * once_s, times * flops, dtype)
@@ -350,6 +351,7 @@ def _recurrence(op: Recurrence, *, rows: Number, setting: TrainingSetting, colum
         C_flops_per_s=setting.peak_flops_per_s(dtype) * setting.efficiency.attention_forward,
         traffic_bytes=traffic_bytes,
         W_bytes_per_s=setting.hbm_bytes_per_s * setting.efficiency.vector,
+        fill_bytes=setting.efficiency.matmul_fill_bytes,
     )
     return OperationCost(
         forward=(_arithmetic(op.path, "forward", forward_s, flops, dtype),),
