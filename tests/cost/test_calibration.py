@@ -11,7 +11,8 @@ from ridgeline.hardware.catalog import chip_names, load_chip
 
 FACT = 'value = 0.5\nkind = "derived"\nsource = "assumed"'
 KEYS = (
-    *("matmul.bf16", "matmul_overhead_s", "matmul_fill_bytes", "vector", "hbm", "link", "network", "pcie"),
+    *("matmul.bf16", "matmul_overhead_s", "matmul_fill_bytes", "vector", "elementwise", "hbm", "link", "network"),
+    "pcie",
     *(f"{table}.{product}" for table in ("grouped_matmul", "grouped_edge_rows") for product in PRODUCTS),
     *("attention_forward", "attention_backward", "attention_block", "attention_row_keys", "attention_head_dim.64"),
     *("loss_forward_bytes", "loss_backward_bytes"),

@@ -33,7 +33,6 @@ def test_half_of_the_fully_stated_runs_are_estimated_within_a_seventh_before_any
     assert median(errors) < 1 / 7
 
 
-@pytest.mark.xfail(reason="attention of long sequences on v5p is estimated at 1.6 times its real rate", strict=True)
 def test_context_parallel_runs_on_v5p_are_estimated_within_a_third() -> None:
     cases = [case for case in CASES if case.id.startswith("v5p-llama3-8b-64c") and case.id.endswith("all_gather")]
     errors = [abs(cost_pinned(case.job).step.expected_s / case.step_s - 1) for case in cases]

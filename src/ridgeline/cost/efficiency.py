@@ -38,7 +38,8 @@ class Efficiency:
             head dim; linear between them. Small ones leave a matrix unit idle.
         loss_forward_bytes: HBM traffic of softmax and cross entropy, a logit, beside the product that makes it.
         loss_backward_bytes: The same for the gradient.
-        vector: Fraction of HBM bandwidth that fused elementwise passes reach.
+        vector: Fraction of HBM bandwidth that norms reach, and passes that gather rows.
+        elementwise: The same for passes that only map, which the compiler fuses with each other or into a matmul.
         hbm: Fraction of HBM bandwidth that large copies reach.
         link: Fraction of a link's one-way rate that ring collectives reach (ICI, NVLink).
         link_several_rings: What of that is left where a collective runs around several rings of a torus at once.
@@ -71,6 +72,7 @@ class Efficiency:
     loss_forward_bytes: float
     loss_backward_bytes: float
     vector: float
+    elementwise: float
     hbm: float
     link: float
     link_several_rings: float

@@ -63,10 +63,10 @@ def operation_cost(
         case Elementwise() if operation.axes == ("vocab",):
             return _softmax_loss(operation, rows=rows, setting=setting, columns=columns)
         case Elementwise():
-            elements = operation.read_elements + operation.write_elements
-            return _pass(operation.path, rows * elements / columns.tensor, setting=setting, output=operation.name)
+            return _elementwise(operation, rows=rows, setting=setting, columns=columns)
         case Lookup():
-            return _pass(operation.path, 2 * rows * operation.width / columns.tensor, setting=setting, output="")
+            elements = 2 * rows * operation.width / columns.tensor
+            return _pass(operation.path, elements, setting=setting, efficiency=setting.efficiency.vector, output="")
         case Dispatch():
             return _dispatch(operation, rows=rows, setting=setting, columns=columns)
         case Recurrence():
@@ -236,15 +236,18 @@ def _context_bytes(op: Attention, *, rows: Number, setting: TrainingSetting, col
     return rows * columns.degrees["cp"] * width * setting.activation_bytes / ways
 
 
-def _pass(path: str, elements: Number, *, setting: TrainingSetting, output: str) -> OperationCost:
+def _elementwise(op: Elementwise, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
+    """A norm, which has a scale, looks at its input twice; what only maps rides in a matmul, or passes once."""
+    efficiency = setting.efficiency.vector if op.weights else setting.efficiency.elementwise
+    elements = rows * (op.read_elements + op.write_elements) / columns.tensor
+    return _pass(op.path, elements, setting=setting, efficiency=efficiency, output=op.name)
+
+
+def _pass(path: str, elements: Number, *, setting: TrainingSetting, efficiency: float, output: str) -> OperationCost:
     """A fused pass over memory; its gradient reads what it read, and the incoming gradient, and writes as much."""
-    traffic_bytes = elements * setting.activation_bytes
-    vector = setting.efficiency.vector
-    return OperationCost(
-        forward=(traffic_part(path, "forward", traffic_bytes, setting=setting, efficiency=vector),),
-        backward=(traffic_part(f"{path}/gradient", "backward", 2 * traffic_bytes, setting=setting, efficiency=vector),),
-        output=output,
-    )
+    once = traffic_part(path, "forward", elements * setting.activation_bytes, setting=setting, efficiency=efficiency)
+    gradient = replace(once, name=f"{path}/gradient", phase="backward", expected_s=2 * once.expected_s)
+    return OperationCost(forward=(once,), backward=(gradient,), output=output)
 
 
 def _softmax_loss(op: Elementwise, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
