@@ -11,7 +11,7 @@ from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report, Table
 from ridgeline.report.chart import Axis, Chart, Curve, Scatter
 from ridgeline.report.jsonable import Json, jsonable
 from ridgeline.study.score import CLOSE
-from ridgeline.units import format_count, format_fraction, format_seconds, format_things
+from ridgeline.units import format_bytes, format_count, format_fraction, format_seconds, format_things
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -228,8 +228,8 @@ def _memory_table(runs: Sequence[ValidatedMemory]) -> Table:
                 Cell(text=run.case.id),
                 Cell(text="fitted" if run.case.fits else "did not fit"),
                 Cell(text=run.memory.verdict.replace("_", " ")),
-                Cell(text=f"{run.memory.total_bytes / 2**30:.1f} GiB"),
-                Cell(text=f"{run.memory.usable_bytes / 2**30:.1f} GiB"),
+                Cell(text=format_bytes(run.memory.total_bytes)),
+                Cell(text=format_bytes(run.memory.usable_bytes)),
                 Cell(text=run.verdict, tone=_VERDICT_TONES[run.verdict]),
             )
             for run in runs

@@ -8,6 +8,7 @@ from ridgeline.errors import InputError
 from ridgeline.study.measured.case import MemoryCase, Skipped
 from ridgeline.study.measured.records import as_record, number, record_id, records_of, skipped, source_of, unusable
 from ridgeline.study.measured.tpu_job import record_job
+from ridgeline.units import parse_bytes
 
 if TYPE_CHECKING:
     from ridgeline.study.measured.records import Record
@@ -46,7 +47,7 @@ def _case(name: str, row: object) -> MemoryCase:
         id=name,
         job=pinned.job,
         fits=record["fits"] is True,
-        needed_bytes=None if needed is None else needed * 2**30,
+        needed_bytes=None if needed is None else parse_bytes(f"{needed}GiB", where=name),
         source=source_of(record),
         assumed=pinned.assumed,
     )
