@@ -93,7 +93,7 @@ def read_gpu_records(document: object, where: str) -> tuple[list[MeasuredCase], 
 
 
 def _case(record: Record, name: str) -> MeasuredCase:
-    if record.get("kind", "train") not in {"train", "time", None}:
+    if record.get("kind") not in ("train", "time", None):
         raise unusable("states no time of a step", record["kind"], key="kind")
     phase = text(record, "phase")
     if "lora" in phase.lower():
