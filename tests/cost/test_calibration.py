@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ridgeline.cost.calibration import calibrated_chips, load_efficiency, parse_efficiency
+from ridgeline.cost.calibration import calibrated_chips, load_efficiency, parse_efficiency, with_own_facts
 from ridgeline.cost.kernel_time import PRODUCTS
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalog import chip_names, load_chip
@@ -16,7 +16,7 @@ KEYS = (
     *(f"{table}.{product}" for table in ("grouped_matmul", "grouped_edge_rows") for product in PRODUCTS),
     *("attention_forward", "attention_backward", "attention_block", "attention_row_keys", "attention_head_dim.64"),
     *("loss_forward_bytes", "loss_backward_bytes"),
-    *("overlap", "unhidden", "tensor_overlap", "step_overhead_s", "spread"),
+    *("sustained", "overlap", "unhidden", "tensor_overlap", "step_overhead_s", "spread"),
     *("link_several_rings", "network_step_s", "unhidden_gather", "unhidden_sum", "unhidden_network", "sum_passes"),
 )
 COMPLETE = "\n".join(f"[{key}]\n{FACT}" for key in KEYS)
@@ -114,3 +114,33 @@ def test_a_chip_without_calibration_is_refused_with_the_nearest() -> None:
         load_efficiency("tpu7")
 
     assert "tpu7x" in caught.value.fix
+
+
+def test_a_second_file_states_some_numbers_anew_and_leaves_the_others() -> None:
+    before = parse_efficiency(COMPLETE, where="mine.toml")
+
+    after = with_own_facts(
+        before, '[overlap]\nvalue = 0.7\nkind = "measured"\nsource = "my runs"\nnote = "12 runs"', where="steps.toml"
+    )
+
+    assert (after.overlap, after.unhidden) == (0.7, before.unhidden)
+    assert (after.facts["overlap"].kind, after.facts["overlap"].note) == ("measured", "12 runs")
+
+
+def test_a_second_file_is_read_as_strictly_as_the_first() -> None:
+    before = parse_efficiency(COMPLETE, where="mine.toml")
+
+    with pytest.raises(InputError, match="unknown efficiency"):
+        with_own_facts(before, f"[overlaps]\n{FACT}", where="steps.toml")
+    with pytest.raises(InputError, match="malformed efficiency"):
+        with_own_facts(before, "[overlap]\nvalue = 1.5\nkind = 'measured'\nsource = 'x'", where="steps.toml")
+
+
+def test_whole_steps_slow_everything_on_the_matrix_unit_alike() -> None:
+    alone = parse_efficiency(COMPLETE, where="mine.toml")
+
+    step = alone.in_whole_steps
+
+    assert step.matmul["bf16"] == alone.matmul["bf16"] * alone.sustained
+    assert step.grouped_matmul["output"] / step.matmul["bf16"] == 1
+    assert (step.attention_forward, step.vector) == (alone.attention_forward * alone.sustained, alone.vector)

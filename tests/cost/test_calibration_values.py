@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ridgeline.cost.calibration import calibrated_chips, load_efficiency
+from ridgeline.cost.calibration import calibrated_chips, load_prior
 from ridgeline.study.kernels.writing import KERNEL_KEYS
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ POINTS: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "kernel_po
 PEAKS: dict[str, dict[str, float]] = POINTS["peaks"]
 ROUNDING = 0.006  # three digits
 
-FACTS = [(chip, key, fact) for chip in calibrated_chips() for key, fact in load_efficiency(chip).facts.items()]
+FACTS = [(chip, key, fact) for chip in calibrated_chips() for key, fact in load_prior(chip).facts.items()]
 MEASURED = [(chip, key) for chip, key, fact in FACTS if fact.kind == "measured"]
 BORROWED = [
     (chip, key, match["lender"])
@@ -110,12 +110,12 @@ FITTED = set(KERNEL_KEYS)
 
 @pytest.mark.parametrize(("chip", "key"), [(chip, key) for chip, key in MEASURED if key in RECOMPUTED])
 def test_a_measured_efficiency_follows_from_its_raw_points(chip: str, key: str) -> None:
-    assert load_efficiency(chip).facts[key].value == pytest.approx(RECOMPUTED[key](chip), rel=ROUNDING)
+    assert load_prior(chip).facts[key].value == pytest.approx(RECOMPUTED[key](chip), rel=ROUNDING)
 
 
 def test_the_backward_of_v6e_follows_from_the_times_of_its_three_kernels() -> None:
     forward_ms, *backward_ms = [row["ms"] for row in points("attention_parts", "v6e")]
-    efficiency = load_efficiency("v6e")
+    efficiency = load_prior("v6e")
 
     assert efficiency.attention_backward / efficiency.attention_forward == pytest.approx(
         2.5 * forward_ms / sum(backward_ms), rel=ROUNDING
@@ -124,7 +124,7 @@ def test_the_backward_of_v6e_follows_from_the_times_of_its_three_kernels() -> No
 
 def test_quantized_matmuls_without_a_measurement_keep_what_they_keep_on_gpus() -> None:
     kept = mean(matmul(chip, "fp8") / matmul(chip, "bf16") for chip in ("h100", "b200", "b300", "gb200"))
-    tpu7x = load_efficiency("tpu7x").matmul
+    tpu7x = load_prior("tpu7x").matmul
 
     assert tpu7x["fp8"] / tpu7x["bf16"] == pytest.approx(kept, rel=ROUNDING)
 
@@ -137,6 +137,6 @@ def test_every_measured_efficiency_is_recomputed_here() -> None:
 def test_a_borrowed_efficiency_equals_its_lenders(chip: str, key: str, lender: str) -> None:
     """`As v5p: …` borrows the same quantity of another chip, `As its fp8: …` another dtype's of this one."""
     own = lender.removeprefix("its ")
-    lent = load_efficiency(lender).facts[key] if own == lender else load_efficiency(chip).facts[f"matmul.{own}"]
+    lent = load_prior(lender).facts[key] if own == lender else load_prior(chip).facts[f"matmul.{own}"]
 
-    assert load_efficiency(chip).facts[key].value == lent.value
+    assert load_prior(chip).facts[key].value == lent.value

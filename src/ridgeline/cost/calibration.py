@@ -1,6 +1,7 @@
 """The calibration: one TOML file per chip becomes an `Efficiency`, every number with its source.
 
-A file's tables are named like the fields of `Efficiency` (`[hbm]`, `[matmul.bf16]`, `[attention_head_dim.64]`)
+`calibration/CHIP.toml` holds what peaks, kernels and microbenchmarks say, and priors of what only whole steps can
+tell; `calibration/steps/CHIP.toml` what whole steps settled of these. A file's tables are named like the fields of `Efficiency` (`[hbm]`, `[matmul.bf16]`, `[attention_head_dim.64]`)
 and hold `value`, `kind`, `source` and `note`. This is the only place that reads them, once, as package data.
 How each number was obtained stands in `docs/calibration.md`.
 """
@@ -24,12 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _SUFFIX = ".toml"
+_STEPS = "steps"
+"""The folder of what whole steps settled, beside the files of what was there before."""
 _KINDS = ("published", "measured", "derived")
 _TABLES = ("matmul", "grouped_matmul", "grouped_edge_rows", "attention_head_dim")
 _SCALARS = frozenset(field.name for field in fields(Efficiency)) - {*_TABLES, "facts"}
 _NOT_FRACTIONS = (
     *("grouped_edge_rows", "attention_block", "attention_row_keys", "attention_head_dim"),
-    "sum_passes",
+    *("sum_passes", "sustained"),
 )
 _REFERENCE_HEAD_DIM = 128
 
@@ -43,13 +46,28 @@ def calibrated_chips() -> tuple[str, ...]:
 
 @cache
 def load_efficiency(chip_name: str) -> Efficiency:
-    """What programs reach of the peaks of a chip of the catalogue.
+    """What programs reach of the peaks of a chip of the catalogue: of what whole steps settle, what they settled.
 
     >>> load_efficiency("tpu7x").matmul["bf16"]
     0.829
 
     Args:
         chip_name: The catalogue's name, e.g. `tpu7x`, `h100`.
+
+    Raises:
+        InputError: The chip has no calibration.
+    """
+    file = resources.files("ridgeline.cost") / "calibration" / _STEPS / f"{chip_name}{_SUFFIX}"
+    prior = load_prior(chip_name)
+    return with_own_facts(prior, file.read_text(encoding="utf-8"), where=file.name) if file.is_file() else prior
+
+
+@cache
+def load_prior(chip_name: str) -> Efficiency:
+    """The same before any whole step was looked at.
+
+    Args:
+        chip_name: The catalogue's name.
 
     Raises:
         InputError: The chip has no calibration.
@@ -76,7 +94,25 @@ def parse_efficiency(text: str, *, where: str) -> Efficiency:
     Raises:
         InputError: The text is no TOML, or a quantity is missing, unknown, without source, or out of range.
     """
-    facts = dict(_facts(_toml(text, where), where))
+    return _efficiency(dict(_facts(_toml(text, where), where)), where)
+
+
+def with_own_facts(efficiency: Efficiency, text: str, *, where: str) -> Efficiency:
+    """Efficiencies of which a second file states some anew.
+
+    Args:
+        efficiency: Of the chip.
+        text: TOML in the form of a calibration file; what it leaves out stays.
+        where: The file, for the error message.
+
+    Raises:
+        InputError: The text is no TOML, or a quantity is unknown, without source, or out of range.
+    """
+    return _efficiency({**efficiency.facts, **dict(_facts(_toml(text, where), where))}, where)
+
+
+def _efficiency(facts: Mapping[str, Fact], where: str) -> Efficiency:
+    """What facts by dotted key say, if all are there and no other."""
     _check_complete(facts, where)
     head_dims = {_REFERENCE_HEAD_DIM: 1.0} | {int(name): value for name, value in _below("attention_head_dim", facts)}
     return Efficiency(
@@ -84,7 +120,7 @@ def parse_efficiency(text: str, *, where: str) -> Efficiency:
         grouped_matmul=MappingProxyType(dict(_below("grouped_matmul", facts))),
         grouped_edge_rows=MappingProxyType(dict(_below("grouped_edge_rows", facts))),
         attention_head_dim=MappingProxyType(dict(sorted(head_dims.items()))),
-        facts=MappingProxyType(facts),
+        facts=MappingProxyType(dict(facts)),
         **{name: facts[name].value for name in _SCALARS},
     )
 

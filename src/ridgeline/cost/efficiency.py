@@ -6,7 +6,7 @@ A bound uses peaks alone; an estimate multiplies them by these. Each number is a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.work import larger, smaller
@@ -46,6 +46,8 @@ class Efficiency:
         network: The same as `link` for DCN or the GPU network.
         network_step_s: Time of one step of a ring over the network beside what its bytes take: host, switch, jitter.
         pcie: The same for host transfers.
+        sustained: What of the rates of matmuls and attention, each timed alone, a whole step keeps: its clock under
+            power, gaps between kernels. A ratio: it may exceed 1 where the kernels timed were not the best.
         overlap: Fraction of a layer's compute time behind which its FSDP collectives can hide.
         unhidden: Fraction of transfers beside compute that nothing hides, however long it is: the first ones.
         unhidden_gather: The same for FSDP's gathers: a layer's first; all, where the compiler makes them synchronous.
@@ -79,6 +81,7 @@ class Efficiency:
     network: float
     network_step_s: float
     pcie: float
+    sustained: float
     overlap: float
     unhidden: float
     unhidden_gather: float
@@ -94,6 +97,18 @@ class Efficiency:
         """Fraction of the links' rate that a collective reaches around one ring of a torus, or several at once."""
         are_several = smaller(larger(num_rings - 1.0, 0.0), 1.0)
         return self.link * (1.0 - are_several * (1.0 - self.link_several_rings))
+
+    @property
+    def in_whole_steps(self) -> Efficiency:
+        """The same with the rates of matmuls and attention as whole steps sustain them."""
+        kept = self.sustained
+        return replace(
+            self,
+            matmul={dtype: fraction * kept for dtype, fraction in self.matmul.items()},
+            grouped_matmul={product: fraction * kept for product, fraction in self.grouped_matmul.items()},
+            attention_forward=self.attention_forward * kept,
+            attention_backward=self.attention_backward * kept,
+        )
 
     def at_head_dim(self, width: float) -> float:
         """Attention's efficiency at a head dim over that at 128."""

@@ -42,7 +42,7 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
     return TrainingSetting(
         tree=model_tree(job.model),
         hardware=job.hardware,
-        efficiency=load_efficiency(chip.name),
+        efficiency=load_efficiency(chip.name).in_whole_steps,
         global_batch=global_batch,
         seq_len=job.workload.seq_len,
         dtypes=plan.dtypes,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.calibration import calibrated_chips, load_efficiency
+from ridgeline.cost.calibration import calibrated_chips, load_prior
 from ridgeline.hardware.catalog import load_chip
 from ridgeline.study.kernels.fit import fit_kernels
 from ridgeline.study.kernels.times import fastest
@@ -50,7 +50,7 @@ def calibrate_kernels(tables: Sequence[KernelTable], *, fitted_on: date) -> Kern
         fitted_on: The day, for the files.
     """
     times = fastest(time for table in tables for time in table.times)
-    before = {chip: load_efficiency(chip).facts for chip in calibrated_chips()}
+    before = {chip: load_prior(chip).facts for chip in calibrated_chips()}
     fits = tuple(
         fit_kernels(times, load_chip(chip), prior={key: fact.value for key, fact in before[chip].items()})
         for chip in sorted({time.chip for time in times})
