@@ -149,31 +149,41 @@ def rivals(table: PlanTable, costs: Costs, fits: NDArray[np.bool_], best: int) -
     For every axis the best does without, the fastest plan that adds it alone ("why not tp?"); then the best's
     mesh under other remat policies, or with its moments elsewhere; then other sets of axes.
     """
-    kinds = [_kind(mesh.parallel_axes) for mesh in table.meshes]
-    chosen, policy = kinds[int(table.mesh[best])], _policy(table, best)
+    sets = [_kind(mesh.parallel_axes) for mesh in table.meshes]
+    chosen, policy = sets[int(table.mesh[best])], _policy(table, best)
+    order = fastest_first(costs.expected_s, fits)
+    numbers = {axes: number for number, axes in enumerate(dict.fromkeys(sets))}
     by_axis: dict[str, int] = {}
-    by_policy: dict[tuple[str, bool], int] = {}
-    by_axes: dict[tuple[str, ...], int] = {}
-    for row in _fastest_of_each_mesh_and_policy(table, costs, fits):
-        axes = kinds[int(table.mesh[row])]
-        added = [axis for axis in axes if axis not in chosen]
+    by_axes: list[int] = []
+    for row in first_of_each(np.array([numbers[axes] for axes in sets])[table.mesh[order]], order):
+        added = [axis for axis in sets[int(table.mesh[row])] if axis not in chosen]
         if len(added) == 1 and added[0] not in by_axis:
             by_axis[added[0]] = row
-        elif table.mesh[row] == table.mesh[best] and _policy(table, row) != policy:
-            by_policy.setdefault(_policy(table, row), row)
-        elif axes != chosen:
-            by_axes.setdefault(axes, row)
-    found = list(dict.fromkeys([*by_axis.values(), *by_policy.values(), *by_axes.values()]))[:MOST_ALTERNATIVES]
+        elif sets[int(table.mesh[row])] != chosen:
+            by_axes.append(row)
+    ours = order[table.mesh[order] == table.mesh[best]]
+    kept = 2 * table.remat[ours] + table.moments_on_host[ours].astype(np.int64)
+    by_policy = [row for row in first_of_each(kept, ours) if _policy(table, row) != policy]
+    found = list(dict.fromkeys([*by_axis.values(), *by_policy, *by_axes]))[:MOST_ALTERNATIVES]
     return sorted(found, key=lambda row: costs.expected_s[row])
 
 
-def _fastest_of_each_mesh_and_policy(table: PlanTable, costs: Costs, fits: NDArray[np.bool_]) -> list[int]:
-    """Of the rows that fit, the fastest feed of each mesh under each policy, fastest first."""
+def fastest_first(expected_s: NDArray[np.float64], fits: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The rows that fit, in the order of their step times."""
     rows = np.flatnonzero(fits)
-    order = rows[np.argsort(costs.expected_s[rows], kind="stable")]
-    kinds = np.stack([table.mesh[order], table.remat[order], table.moments_on_host[order].astype(np.int64)], axis=1)
-    _, first = np.unique(kinds, axis=0, return_index=True)
-    return order[np.sort(first)].tolist()
+    return rows[np.argsort(expected_s[rows], kind="stable")]
+
+
+def first_of_each(kinds: NDArray[np.int64], rows: NDArray[np.int64]) -> list[int]:
+    """Of some rows the first of each kind, in the order they stand in; kinds are small numbers from 0 on.
+
+    >>> first_of_each(np.array([3, 0, 3, 0]), np.array([40, 30, 20, 10]))
+    [40, 30]
+    """
+    places = np.arange(len(rows))
+    first = np.zeros(kinds.max(initial=0) + 1, dtype=np.int64)
+    first[kinds[::-1]] = places[::-1]  # the last to be written stays
+    return rows[first[kinds] == places].tolist()
 
 
 def slower_because(rival: PlanEstimate, best: PlanEstimate) -> str:

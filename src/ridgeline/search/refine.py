@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ridgeline.search.choice import Costs, to_prefer_s
+from ridgeline.search.choice import Costs, fastest_first, first_of_each, to_prefer_s
 from ridgeline.search.custom_remat import PLACEMENTS, best_policies
 from ridgeline.search.estimate import TIGHT
 
@@ -91,20 +91,13 @@ def leading(table: PlanTable, costs: Costs, fits: NDArray[np.bool_], chosen: int
 
     Meshes of the chosen one's axes have places of their own: they are as simple, so any of them may yet win.
     """
-    rows = np.flatnonzero(fits)
-    order = rows[np.argsort(costs.expected_s[rows], kind="stable")]
+    order = fastest_first(costs.expected_s, fits)
     ours = order[table.mesh[order] == table.mesh[chosen]]
-    feeds = np.stack([feed[ours] for feed in _feeds(table)], axis=1)
+    _, feeds = np.unique(np.stack([feed[ours] for feed in _feeds(table)], axis=1), axis=0, return_inverse=True)
     axes = table.meshes[int(table.mesh[chosen])].parallel_axes
     alike = order[np.array([mesh.parallel_axes == axes for mesh in table.meshes])[table.mesh[order]]]
-    others = [_first_of_each(table.mesh[some], some) for some in (alike, order)]
-    return [*_first_of_each(feeds, ours), *others[0], *others[1]]
-
-
-def _first_of_each(keys: NDArray[np.generic], rows: NDArray[np.int64]) -> list[int]:
-    """Of the rows with the same key the first, as many as are refined."""
-    _, first = np.unique(keys, axis=0, return_index=True)
-    return rows[np.sort(first)][:MOST_PLANS].tolist()
+    found = [(feeds, ours), (table.mesh[alike], alike), (table.mesh[order], order)]
+    return [row for kinds, rows in found for row in first_of_each(kinds, rows)[:MOST_PLANS]]
 
 
 def custom_policies(setting: TrainingSetting, table: PlanTable, row: int) -> Policies:
