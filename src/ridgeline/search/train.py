@@ -41,7 +41,7 @@ from ridgeline.search.setting import training_setting
 from ridgeline.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 Progress: TypeAlias = Callable[[str, float], None]
 """Called with what is being done and the fraction done."""
 
-BLOCK_ROWS = 4_096
+BLOCK_ROWS = 8_192
 """Plans costed at once: their columns stay in cache, and below the size at which the allocator asks the system."""
 
 MOST_REASONS = 3
@@ -161,8 +161,7 @@ def _fastest_without_room(searched: _Searched) -> tuple[float, float]:
     moved = table.moments_on_host > table.moments_on_host.min()
     rows = np.flatnonzero(np.isinf(costs.expected_s) & (table.remat == least) & ~moved)
     fastest_s, needed_bytes = float("inf"), float("inf")
-    for start in range(0, len(rows), BLOCK_ROWS):
-        block = rows[start : start + BLOCK_ROWS]
+    for block, _ in _blocks(rows):
         times_s = np.broadcast_to(training_step(setting, table.columns(block)).expected_s, len(block))
         quickest = int(times_s.argmin())
         if times_s[quickest] < fastest_s:
@@ -196,22 +195,27 @@ def cost_pinned(job: Job) -> PlanEstimate:
 def cost_plans(
     setting: TrainingSetting, table: PlanTable, progress: Progress, *, most_bytes: float = float("inf")
 ) -> Costs:
-    """Memory of every row and step time of those that need no more than `most_bytes`, block by block.
+    """Memory of every row, and step time of those that need no more than `most_bytes`.
 
-    A row that needs more has an infinite time: it cannot run.
+    A row that needs more has an infinite time: it cannot run. Few of a large search can, so they fill blocks of their own.
     """
-    expected_s = np.full(len(table), np.inf)
-    total_bytes = np.empty(len(table))
-    host_bytes = np.empty(len(table))
-    for start in range(0, len(table), BLOCK_ROWS):
-        rows = np.arange(start, min(start + BLOCK_ROWS, len(table)))
+    total_bytes, host_bytes = np.empty(len(table)), np.empty(len(table))
+    for rows, fraction in _blocks(np.arange(len(table))):
         memory = training_memory(setting, table.columns(rows))
         total_bytes[rows], host_bytes[rows] = memory.total_bytes, memory.host_bytes
-        running = rows[total_bytes[rows] <= most_bytes]
-        if len(running) > 0:
-            expected_s[running] = training_step(setting, table.columns(running)).expected_s
-        progress("costing plans", (rows[-1] + 1) / len(table))
+        progress("sizing plans", fraction)
+    expected_s = np.full(len(table), np.inf)
+    for rows, fraction in _blocks(np.flatnonzero(total_bytes <= most_bytes)):
+        expected_s[rows] = training_step(setting, table.columns(rows)).expected_s
+        progress("costing plans", fraction)
     return Costs(expected_s=expected_s, total_bytes=total_bytes, host_bytes=host_bytes)
+
+
+def _blocks(rows: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], float]]:
+    """Rows, `BLOCK_ROWS` at a time, and the fraction that is done with them."""
+    for start in range(0, len(rows), BLOCK_ROWS):
+        block = rows[start : start + BLOCK_ROWS]
+        yield block, (start + len(block)) / len(rows)
 
 
 def _quiet(what: str, fraction: float) -> None:
