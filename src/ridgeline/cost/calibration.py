@@ -1,9 +1,9 @@
 """The calibration: one TOML file per chip becomes an `Efficiency`, every number with its source.
 
 `calibration/CHIP.toml` holds what peaks, kernels and microbenchmarks say, and priors of what only whole steps can
-tell; `calibration/steps/CHIP.toml` what whole steps settled of these. A file's tables are named like the fields of `Efficiency` (`[hbm]`, `[matmul.bf16]`, `[attention_head_dim.64]`)
-and hold `value`, `kind`, `source` and `note`. This is the only place that reads them, once, as package data.
-How each number was obtained stands in `docs/calibration.md`.
+tell; `calibration/steps/CHIP.toml` what whole steps settled of these. A file's tables are named like the fields of
+`Efficiency` (`[hbm]`, `[matmul.bf16]`, `[attention_head_dim.64]`) and hold `value`, `kind`, `source` and `note`. This
+is the only place that reads them, once, as package data. How each number was obtained stands in `docs/calibration.md`.
 """
 
 from __future__ import annotations

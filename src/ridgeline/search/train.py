@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ridgeline.cost.columns import TrainingSetting
+    from ridgeline.cost.columns import PlanColumns, TrainingSetting
     from ridgeline.job.job import Job
 
 Progress: TypeAlias = Callable[[str, float], None]
@@ -180,6 +180,25 @@ def cost_pinned(job: Job) -> PlanEstimate:
     Raises:
         InputError: No batch is given, or the pinned mesh or batch contradicts the model or the slice.
     """
+    searched, fastest = _pinned(job)
+    return estimate_row(job, searched.setting, searched.table, fastest)
+
+
+def pinned_row(job: Job) -> tuple[TrainingSetting, PlanColumns]:
+    """The same plan before it is costed: what its search shares, and its columns.
+
+    Args:
+        job: As for `cost_pinned`.
+
+    Raises:
+        InputError: As for `cost_pinned`.
+    """
+    searched, fastest = _pinned(job)
+    return searched.setting, searched.table.row(fastest)
+
+
+def _pinned(job: Job) -> tuple[_Searched, int]:
+    """What a job leaves open, costed, and the fastest row."""
     if job.workload.global_batch is None:
         raise InputError(
             "no batch to cost a plan at",
@@ -189,7 +208,7 @@ def cost_pinned(job: Job) -> PlanEstimate:
             fix="give global_batch",
         )
     searched = _search(job, job.workload.global_batch, _quiet, fit_or_not=True)
-    return estimate_row(job, searched.setting, searched.table, int(searched.costs.expected_s.argmin()))
+    return searched, int(searched.costs.expected_s.argmin())
 
 
 def cost_plans(
@@ -197,7 +216,7 @@ def cost_plans(
 ) -> Costs:
     """Memory of every row, and step time of those that need no more than `most_bytes`.
 
-    A row that needs more has an infinite time: it cannot run. Few of a large search can, so they fill blocks of their own.
+    A row that needs more has an infinite time: it cannot run. Few of a large search can: they fill blocks of their own.
     """
     total_bytes, host_bytes = np.empty(len(table)), np.empty(len(table))
     for rows, fraction in _blocks(np.arange(len(table))):
