@@ -12,6 +12,7 @@ from functools import cache
 from math import prod
 from typing import TYPE_CHECKING
 
+from ridgeline.cost.columns import TENSOR_AXES
 from ridgeline.cost.pipeline import most_stages
 from ridgeline.cost.placement import NO_PINS, groups_of, links_of, place
 from ridgeline.job.job import BATCH_AXES, DCN_AXES, ICI_AXES
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 SEARCHED_AXES = ("ep", "tp_sequence", "tp", "cp", "pp", "dp", "fsdp")
 """Axes that are searched when they are not pinned, the most constrained first; fsdp takes what is left.
 
-`tp` and `tp_sequence` split the same dimensions at the same cost; `tp` comes up first and wins the tie."""
+`tp` and `tp_sequence` split the same dimensions at the same cost: where both are free, only `tp` is searched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +204,8 @@ def _inside_slice(
     """Degrees inside a slice, with their placement."""
     uneven = hardware.chip.vendor != "google"
     fixed = {axis: pinned[axis] for axis in ICI_AXES if axis in pinned}
-    free = [axis for axis in SEARCHED_AXES if axis not in pinned]
+    only = "tp" if "tp" not in pinned else "tp_sequence"
+    free = [axis for axis in SEARCHED_AXES if axis not in pinned and (axis == only or axis not in TENSOR_AXES)]
     for axis, degree in fixed.items():
         reason = limits.refusal(axis, degree, uneven_stages=uneven)
         if reason:
