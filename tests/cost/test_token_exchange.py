@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ridgeline.cost.layer import layer_cost
 from ridgeline.cost.training import training_step
 from ridgeline.model.spec import LayerSpec, MoeSpec
 from tests.cost.settings import ATTENTION, SPARSE, one_plan, setting_on
@@ -66,3 +67,32 @@ def test_the_quicker_way_is_taken_where_neither_is_pinned() -> None:
 
 def test_gpus_send_copies_unless_told_otherwise() -> None:
     assert set(exchanged(setting_on("h100:8", model=SPARSE), 8)) == {"all_to_all"}
+
+
+def test_tokens_that_travel_beside_another_microbatch_show_as_far_as_its_arithmetic_is_shorter() -> None:
+    """Of 8 microbatches seven have one to travel beside, so an eighth of the exchange shows at least."""
+    waited = setting_on("h100:8", model=SPARSE)
+    waited = replace(waited, optimizer=replace(waited.optimizer, distributed=True))  # no weights to gather beside
+    beside = replace(waited, expert_exchange_overlaps=True)
+    plan = one_plan(waited, {"ep": 8}, policy="none", accumulation=8.0)
+    hiding, times = beside.hiding, 8.0
+    in_turn, together = (
+        layer_cost(waited.tree.layers[0], rows=8192.0, embed_dim=2048, setting=setting, columns=plan)[0]
+        for setting in (waited, beside)
+    )
+    exchange_s = sum(float(part.expected_s) for path, part in in_turn.walk() if path.endswith("/all_to_all"))
+    arithmetic_s = float(in_turn.expected_s) - exchange_s
+    shown_s = max(exchange_s - hiding.overlap * arithmetic_s, exchange_s * max(hiding.unhidden_share, 1 / times))
+
+    assert exchange_s > 0
+    assert float(together.expected_s) == pytest.approx(arithmetic_s + shown_s)
+    assert together.work.amounts["link.expert"] == in_turn.work.amounts["link.expert"]
+
+
+def test_a_step_of_one_microbatch_has_none_to_hide_the_exchange_of_tokens() -> None:
+    setting = setting_on("h100:8", model=SPARSE)
+    plan = one_plan(setting, {"ep": 8})
+
+    assert float(training_step(replace(setting, expert_exchange_overlaps=True), plan).expected_s) == pytest.approx(
+        float(training_step(setting, plan).expected_s)
+    )

@@ -72,6 +72,7 @@ class TrainingSetting:
         context: How context parallelism splits attention.
         link_bytes_per_s: The rate that loads of fast links refer to.
         is_eager: The host issues every kernel (`launches.py`).
+        expert_exchange_overlaps: Tokens reach their experts beside the arithmetic of another microbatch.
         attention_program: That computes attention; None for the fastest known.
     """
 
@@ -90,6 +91,7 @@ class TrainingSetting:
     context: ContextParallelism
     link_bytes_per_s: float
     is_eager: bool = False
+    expert_exchange_overlaps: bool = False
     attention_program: AttentionProgram | None = None
 
     @property

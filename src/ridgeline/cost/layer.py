@@ -7,6 +7,8 @@ What overlaps with what:
     backward = max-like( recomputation, gradients and tensor-parallel collectives in sequence,
                          gather of weights again, reduce-scatter of their gradients, fetch from the host )
 
+Tokens of experts travel in sequence as well, or, where a schedule runs two microbatches at once, among what is hidden.
+
 "max-like" is `work.overlapped`: the first hides the others as far as the chip's overlap fraction reaches.
 """
 
@@ -20,11 +22,11 @@ import numpy as np
 from ridgeline.cost.collectives import gather
 from ridgeline.cost.columns import PlanColumns, TrainingSetting, gathered_shards
 from ridgeline.cost.conversion import UNCONVERTED, conversions
-from ridgeline.cost.operation import gather_and_sum, operation_cost, traffic_part, transfer_part
-from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, in_sequence, overlapped, scaled, smaller
+from ridgeline.cost.operation import gather_and_sum, operation_cost, token_exchange, traffic_part, transfer_part
+from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, in_sequence, larger, overlapped, scaled, smaller
 from ridgeline.job.remat import LAYER_INPUT
 from ridgeline.model.accounting import named_outputs
-from ridgeline.model.operations import Activation, Block, ExpertMatmul, Layer, Operation, Tensor, weights_of
+from ridgeline.model.operations import Activation, Block, Dispatch, ExpertMatmul, Layer, Operation, Tensor, weights_of
 from ridgeline.model.recompute import projects_to_stream, recomputable
 
 if TYPE_CHECKING:
@@ -53,7 +55,11 @@ def layer_cost(
             layer.name,
             "forward",
             in_sequence("compute", "forward", forward),
-            [*(scaled(part, once) for part in gathers), to_host],
+            [
+                *(scaled(part, once) for part in gathers),
+                to_host,
+                *_exchanges_beside(layer, "forward", rows=rows, setting=setting, columns=columns),
+            ],
             hiding=setting.hiding,
         ),
         overlapped(
@@ -61,16 +67,42 @@ def layer_cost(
             "backward",
             in_sequence("compute", "backward", [*backward, _accumulation(layer, setting=setting, columns=columns)]),
             [
-                replace(part, phase="backward")
-                for part in (
-                    *(scaled(part, again) for part in gathers),
-                    *(scaled(part, once) for part in sums),
-                    to_host,
-                )
+                *(
+                    replace(part, phase="backward")
+                    for part in (
+                        *(scaled(part, again) for part in gathers),
+                        *(scaled(part, once) for part in sums),
+                        to_host,
+                    )
+                ),
+                *_exchanges_beside(layer, "backward", rows=rows, setting=setting, columns=columns),
             ],
             hiding=setting.hiding,
         ),
     )
+
+
+def _exchanges_beside(
+    layer: Layer, phase: Phase, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> Iterator[Part]:
+    """Tokens on their way to experts beside the arithmetic of another microbatch; the first one has none to run beside.
+
+    Those of a forward pass that is repeated travel again.
+    """
+    if not setting.expert_exchange_overlaps:
+        return
+    unhidden = larger(setting.efficiency.unhidden, 1.0 / columns.microsteps)
+    again = 1.0 - columns.saved["*"]
+    for block in layer.blocks:
+        for operation in block.operations:
+            if not isinstance(operation, Dispatch):
+                continue
+            there = list(token_exchange(operation, "forward", rows=rows, setting=setting, columns=columns))
+            if phase == "backward":
+                there = [scaled(replace(part, phase="recompute"), again) for part in there]
+                there.extend(token_exchange(operation, "backward", rows=rows, setting=setting, columns=columns))
+            for part in there:
+                yield replace(part, name=f"{block.name}/{part.name}", unhidden_share=unhidden)
 
 
 def _gathers_of_a_microbatch(columns: PlanColumns) -> tuple[Number, Number]:

@@ -273,11 +273,11 @@ def _dispatch(op: Dispatch, *, rows: Number, setting: TrainingSetting, columns: 
     return OperationCost(
         forward=(
             traffic_part(f"{op.path}/sort", "forward", 2 * copies_bytes, setting=setting, efficiency=vector),
-            *_token_exchange(op, "forward", rows=rows, setting=setting, columns=columns),
+            *_waited_exchange(op, "forward", rows=rows, setting=setting, columns=columns),
         ),
         backward=(
             traffic_part(f"{op.path}/sort_gradient", "backward", 2 * copies_bytes, setting=setting, efficiency=vector),
-            *_token_exchange(op, "backward", rows=rows, setting=setting, columns=columns),
+            *_waited_exchange(op, "backward", rows=rows, setting=setting, columns=columns),
         ),
         output="",
     )
@@ -303,14 +303,22 @@ def _dispatch_by_mask(
     return OperationCost(
         forward=(
             _arithmetic(f"{op.path}/mask", "forward", once_s, flops, dtype),
-            *_token_exchange(op, "forward", rows=rows, setting=setting, columns=columns),
+            *_waited_exchange(op, "forward", rows=rows, setting=setting, columns=columns),
         ),
-        backward=(gradient, *_token_exchange(op, "backward", rows=rows, setting=setting, columns=columns)),
+        backward=(gradient, *_waited_exchange(op, "backward", rows=rows, setting=setting, columns=columns)),
         output="",
     )
 
 
-def _token_exchange(
+def _waited_exchange(
+    op: Dispatch, phase: Phase, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> Iterator[Part]:
+    """The exchange, where the microbatch itself waits for it."""
+    if not setting.expert_exchange_overlaps:
+        yield from token_exchange(op, phase, rows=rows, setting=setting, columns=columns)
+
+
+def token_exchange(
     op: Dispatch, phase: Phase, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
 ) -> Iterator[Part]:
     """Copies of tokens by all-to-all, or all tokens gathered and partial results summed; the quicker if free to choose.
@@ -340,7 +348,7 @@ def _token_exchange(
 
 def gathered_tokens(op: Dispatch, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> Number:
     """Bytes of the tokens of all devices that share out the experts, where they are gathered."""
-    leaves = _token_exchange(op, "forward", rows=rows, setting=setting, columns=columns)
+    leaves = token_exchange(op, "forward", rows=rows, setting=setting, columns=columns)
     return sum((part.array_bytes * part.times for part in leaves if not part.name.endswith("all_to_all")), 0.0)
 
 

@@ -293,6 +293,9 @@ def _experts(experts: ExpertKernel) -> dict[str, Value]:
         settings |= {"sparse_matmul": kernel != "dense", "megablox": kernel == "gmm"}
     if by_capacity:
         settings["capacity_factor"] = 1.0 if experts.capacity_factor is None else experts.capacity_factor
+    if experts.exchange_overlap:
+        what = "tokens that reach their experts beside another microbatch"
+        raise refused(what, "plan.moe.exchange_overlap", "true", fix="leave it out")
     if experts.exchange is not None:
         settings["use_ring_of_experts"] = experts.exchange == "all_gather"
     if experts.shard_experts_on_fsdp is not None:

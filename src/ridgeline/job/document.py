@@ -124,6 +124,7 @@ class MoeTable(_Table):
     imbalance: Annotated[float, Field(ge=1, le=1e4, allow_inf_nan=False)] = 1.0
     kernel: ExpertProgram | None = None
     exchange: TokenExchange | None = None
+    exchange_overlap: bool | None = None
     shard_experts_on_fsdp: bool | None = None
 
 

@@ -167,6 +167,8 @@ class ExpertKernel:
         capacity_factor: Rows an expert has room for over its mean, for `capacity`.
         kernel: `gmm`, `ragged_dot` or `dense`.
         exchange: How tokens reach the experts of other devices: as copies, or all tokens to all devices.
+        exchange_overlap: They travel beside the arithmetic of another microbatch (DualPipe; Megatron's
+            `overlap_moe_expert_parallel_comm`).
         shard_experts_on_fsdp: The fsdp axis splits the expert dimension instead of the embedding.
     """
 
@@ -174,6 +176,7 @@ class ExpertKernel:
     capacity_factor: float | None = None
     kernel: ExpertProgram | None = None
     exchange: TokenExchange | None = None
+    exchange_overlap: bool | None = None
     shard_experts_on_fsdp: bool | None = None
 
 

@@ -25,7 +25,8 @@ def notes(job: Job, mesh: Mapping[str, int]) -> tuple[str, ...]:
     kernel = None if chip.switch is not None else plan.attention.kernel  # of GPUs some are told apart
     is_said = {
         "attention": replace(plan.attention, kernel=kernel) != AttentionKernel(),
-        "moe": replace(plan.experts, exchange=None, shard_experts_on_fsdp=None) != ExpertKernel(),
+        "moe": replace(plan.experts, exchange=None, exchange_overlap=None, shard_experts_on_fsdp=None)
+        != ExpertKernel(),
         "compiler": replace(plan.compiler, kernel_launch=None) != Compiler(),
     }
     found = [f"plan.{key} is kept in the job but not modelled yet." for key, said in is_said.items() if said]

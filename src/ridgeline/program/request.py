@@ -269,6 +269,7 @@ def _unknown_plan_parts(plan: PlanRequest) -> Iterator[tuple[str, object]]:
     for name, value in (
         (f"{dispatch} dispatch with the kernel {plan.experts.kernel}", plan.experts.kernel not in {None, *kernels}),
         ("tokens gathered for their experts", plan.experts.exchange == "all_gather"),
+        ("tokens that travel beside another microbatch", plan.experts.exchange_overlap),
         ("weights gathered once a step", plan.pipeline.gather_once),
         ("a distributed optimizer", plan.optimizer.distributed),
         ("context parallelism by another strategy than all_gather", asked if asked != "all_gather" else ""),
