@@ -4,7 +4,7 @@
 
 Every cluster weighs one, however many rows it has. ρ grows as a logarithm where a row is far off (Student's t), so that
 what no model explains does not bend the rest. The prior's pull is what keeps a parameter that no row depends on at a
-factor of 1. A chip's d is a part that its maker's chips share and a part of its own.
+factor of 1. A chip's d is a part that its kind's chips (TPUs, GPUs) share and a part of its own.
 
 Selections (the folds of a cross-validation) are fitted in lockstep: one evaluation of a row costs the trial points of
 all of them.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from ridgeline.study.steps.parameters import PARAMETERS, SHARED
+from ridgeline.study.steps.parameters import KINDS, PARAMETERS, SHARED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +34,9 @@ _FREEDOM: Final = 4.0
 """Degrees of freedom of Student's t: its tails are those of a field where one row in thirty is not what it says."""
 
 _ITERATIONS: Final = 12
+_HELD: Final = 1e-9
+"""Of its prior variance, what a parameter keeps that may not move."""
+
 _STEP: Final = 0.01
 _FIRST_DAMPING: Final = 1e-2
 _DAMPING_FACTOR: Final = 4.0
@@ -63,13 +66,14 @@ class Fits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Problem:
-    """Rows, and where the parts of their chips' parameters stand in the vector of unknowns: makers' first.
+    """Rows, and where the parts of their chips' parameters stand in the vector of unknowns: kinds' first.
 
     Attributes:
         rows: Measured steps.
         parameters: Of every chip.
         chips: Names.
-        makers: Of every chip, its maker's number.
+        kinds: Of every chip, its kind's number in `KINDS`.
+        held: Parameters that stay at their prior, by kind and key.
         weights: Of rows; [selections, rows].
         measured: Logarithms of the times; [rows].
         scales: How far off a row may be; [rows].
@@ -78,27 +82,29 @@ class _Problem:
     rows: tuple[Observation, ...]
     parameters: tuple[Parameter, ...]
     chips: tuple[str, ...]
-    makers: tuple[int, ...]
+    kinds: tuple[int, ...]
+    held: frozenset[tuple[str, str]]
     weights: _Array
     measured: _Array
     scales: _Array
 
     @property
     def precision(self) -> _Array:
-        """Of the prior, by unknown; a chip's variance is its maker's part and its own."""
+        """Of the prior, by unknown; a chip's variance is that of its kind and its own."""
         variances = np.array([parameter.deviation**2 for parameter in self.parameters])
-        makers, chips = max(self.makers) + 1, len(self.chips)
-        return 1.0 / np.concatenate([np.tile(variances * SHARED, makers), np.tile(variances * (1 - SHARED), chips)])
+        moving = np.array([[(kind, each.key) not in self.held for each in self.parameters] for kind in KINDS])
+        allowed = np.where(moving, variances, variances * _HELD)
+        return 1.0 / np.concatenate([allowed * SHARED, allowed[list(self.kinds)] * (1 - SHARED)]).ravel()
 
     def unknowns(self, chip: int) -> NDArray[np.int64]:
-        """Of a chip: those of its maker, then its own."""
-        one, makers = np.arange(len(self.parameters)), max(self.makers) + 1
-        return np.concatenate([one + self.makers[chip] * len(one), one + (makers + chip) * len(one)])
+        """Of a chip: those of its kind, then its own."""
+        one = np.arange(len(self.parameters))
+        return np.concatenate([one + self.kinds[chip] * len(one), one + (len(KINDS) + chip) * len(one)])
 
     def of_chip(self, point: _Array, chip: int) -> _Array:
         """Logarithms of a chip's factors; [selections, parameters]."""
-        maker, own = np.split(point[:, self.unknowns(chip)], 2, axis=1)
-        return maker + own
+        kind, own = np.split(point[:, self.unknowns(chip)], 2, axis=1)
+        return kind + own
 
     def indices(self, chip: int) -> list[int]:
         """The rows of a chip."""
@@ -136,6 +142,7 @@ def fit(
     selections: NDArray[np.bool_],
     *,
     parameters: Sequence[Parameter] = PARAMETERS,
+    held: frozenset[tuple[str, str]] = frozenset(),
     progress: Callable[[str, float], None] | None = None,
 ) -> Fits:
     """Fits every selection of the rows, by damped and reweighted least squares (Levenberg, Marquardt).
@@ -144,9 +151,10 @@ def fit(
         rows: Measured steps.
         selections: True where a selection holds a row; [selections, rows].
         parameters: What may move.
+        held: What may not after all, by kind of chip and key.
         progress: Told how far it is.
     """
-    problem = _problem(rows, selections, parameters)
+    problem = _problem(rows, selections, parameters, held)
     best = _evaluated(problem, np.zeros((len(selections), len(problem.precision))))
     damping = np.full(len(selections), _FIRST_DAMPING)
     for iteration in range(_ITERATIONS):
@@ -164,15 +172,21 @@ def fit(
     return _fits(problem, best)
 
 
-def _problem(rows: Sequence[Observation], selections: NDArray[np.bool_], parameters: Sequence[Parameter]) -> _Problem:
+def _problem(
+    rows: Sequence[Observation],
+    selections: NDArray[np.bool_],
+    parameters: Sequence[Parameter],
+    held: frozenset[tuple[str, str]],
+) -> _Problem:
     chips = tuple(sorted({row.case.chip for row in rows}))
-    is_torus = {row.case.chip: row.setting.hardware.chip.torus is not None for row in rows}
+    kinds = {row.case.chip: row.kind for row in rows}
     sizes = Counter(row.case.cluster for row in rows)
     return _Problem(
         rows=tuple(rows),
         parameters=tuple(parameters),
         chips=chips,
-        makers=tuple(int(is_torus[chip]) for chip in chips),
+        kinds=tuple(KINDS.index(kinds[chip]) for chip in chips),
+        held=held,
         weights=selections / np.array([sizes[row.case.cluster] for row in rows], dtype=np.float64),
         measured=np.log([row.case.step_s for row in rows]),
         scales=np.array([row.deviation for row in rows]),
@@ -216,8 +230,8 @@ def _fits(problem: _Problem, point: _Point) -> Fits:
     count, chips = len(problem.parameters), range(len(problem.chips))
     variances = np.empty((len(point.at), len(problem.chips), count))
     for chip in chips:
-        maker, own = np.split(problem.unknowns(chip), 2)
-        of_parts = covariance[:, maker, maker] + covariance[:, own, own] + 2 * covariance[:, maker, own]
+        kind, own = np.split(problem.unknowns(chip), 2)
+        of_parts = covariance[:, kind, kind] + covariance[:, own, own] + 2 * covariance[:, kind, own]
         variances[:, chip] = of_parts
     return Fits(
         parameters=problem.parameters,

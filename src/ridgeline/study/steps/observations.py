@@ -53,6 +53,11 @@ class Observation:
     prior: Efficiency
     deviation: float
 
+    @property
+    def kind(self) -> str:
+        """Of its chip: `GPU` or `TPU`."""
+        return "GPU" if self.setting.hardware.chip.torus is None else "TPU"
+
     def step(self, efficiency: Efficiency) -> Part:
         """The tree of the step under other efficiencies."""
         return training_step(replace(self.setting, efficiency=efficiency), self.columns)

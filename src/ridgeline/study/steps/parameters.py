@@ -1,7 +1,7 @@
 """Which efficiencies whole steps may settle, how sure of each one is before, and how they enter an estimate.
 
 Each is physical and belongs to a chip, never to a model or a shape. Its prior is what `cost/calibration/CHIP.toml`
-states; a fit looks for a factor on it. Factors of the chips of one maker share a part: a chip with few measured steps
+states; a fit looks for a factor on it. Factors of the chips of one kind share a part: a chip with few measured steps
 follows its relatives.
 """
 
@@ -53,8 +53,11 @@ PARAMETERS: Final = (
 )
 """In the order of the files."""
 
+KINDS: Final = ("GPU", "TPU")
+"""Kinds of chips."""
+
 SHARED: Final = 0.5
-"""Part of a parameter's prior variance that chips of one maker have in common; an assumption."""
+"""Part of a parameter's prior variance that chips of one kind have in common; an assumption."""
 
 
 def with_factors(prior: Efficiency, factors: Mapping[str, NDArray[np.float64]]) -> Efficiency:

@@ -1,0 +1,132 @@
+"""What a fit says of runs that it did not see: every scheme parts the rows, and each part is estimated by the rest."""
+
+from __future__ import annotations
+
+import re
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ridgeline.study.score import ScoredRow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ridgeline.study.measured.case import MeasuredCase
+    from ridgeline.study.steps.fit import Fits
+    from ridgeline.study.steps.observations import Observation
+
+BY_CLUSTER: Final = "clusters"
+"""The scheme whose errors are the headline: clusters left out, a tenth at a time."""
+
+_FOLDS: Final = 10
+_SCALES: Final = (8, 64, 256, 1024)
+"""Numbers of chips at which a scale ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """A way to part rows.
+
+    Attributes:
+        name: What is left out: `clusters`, `families`, `scales`, `chips`.
+        part: Of a case, which part it belongs to; no cluster lies in two.
+    """
+
+    name: str
+    part: Callable[[MeasuredCase], str]
+
+
+def family(model: str) -> str:
+    """The family of a model, by the letters that its name begins with.
+
+    >>> family("llama3.1-405b"), family("gpt-oss-120b"), family("yxtpu-272m")
+    ('llama', 'gpt', 'yxtpu')
+    """
+    found = re.match(r"[A-Za-z]+", model)
+    return found[0].lower() if found else model
+
+
+def scale(chips: int) -> str:
+    """The scale of a number of chips, by where it ends.
+
+    >>> scale(8), scale(9), scale(4096)
+    ('8', '64', 'over 1024')
+    """
+    return next((str(most) for most in _SCALES if chips <= most), f"over {_SCALES[-1]}")
+
+
+def fold(cluster: str) -> str:
+    """The tenth that a cluster belongs to, by a hash of its name: the same in every run, whatever else is measured."""
+    return str(int.from_bytes(sha256(cluster.encode()).digest()[:4], "big") % _FOLDS)
+
+
+SCHEMES: Final = (
+    Scheme(name=BY_CLUSTER, part=lambda case: fold(case.cluster)),
+    Scheme(name="families", part=lambda case: family(case.model)),
+    Scheme(name="scales", part=lambda case: scale(case.chips)),
+    Scheme(name="chips", part=lambda case: case.chip),
+)
+"""Tenths of the clusters; one family of models; one scale; one chip."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folds:
+    """What a cross-validation fits.
+
+    Attributes:
+        selections: True where a fit sees a row; the first fit sees all; [selections, rows].
+        unseen_by: Of every scheme, the number of the fit that did not see a row; [rows].
+    """
+
+    selections: NDArray[np.bool_]
+    unseen_by: Mapping[str, NDArray[np.int64]]
+
+
+def folds(rows: Sequence[Observation], schemes: Sequence[Scheme] = SCHEMES) -> Folds:
+    """The selections of all schemes, behind the one that holds every row."""
+    selections = [np.ones(len(rows), dtype=np.bool_)]
+    unseen_by: dict[str, NDArray[np.int64]] = {}
+    for scheme in schemes:
+        parts = [scheme.part(row.case) for row in rows]
+        unseen = np.zeros(len(rows), dtype=np.int64)
+        for part in sorted(set(parts)):
+            is_held_out = np.array([each == part for each in parts])
+            unseen[is_held_out] = len(selections)
+            selections.append(~is_held_out)
+        unseen_by[scheme.name] = unseen
+    return Folds(selections=np.stack(selections), unseen_by=unseen_by)
+
+
+def held_out_s(fits: Fits, folded: Folds, scheme: str) -> NDArray[np.float64]:
+    """Expected times of every row, by the fit that did not see its part."""
+    unseen = folded.unseen_by[scheme]
+    return fits.expected_s[unseen, np.arange(len(unseen))]
+
+
+def scored(
+    rows: Sequence[Observation], expected_s: NDArray[np.float64], half_widths: NDArray[np.float64] | None = None
+) -> tuple[ScoredRow, ...]:
+    """Rows beside estimates, as `validate` scores them: in step times.
+
+    Args:
+        rows: Measured steps.
+        expected_s: Their estimates.
+        half_widths: Of the interval, as fractions of the estimate; none where it is not looked at.
+    """
+    widths = np.zeros(len(rows)) if half_widths is None else half_widths
+    return tuple(
+        ScoredRow(
+            cluster=row.case.cluster,
+            measured=row.case.step_s,
+            expected=float(expected),
+            low=float(expected / (1 + width)),
+            high=float(expected * (1 + width)),
+        )
+        for row, expected, width in zip(rows, expected_s, widths, strict=True)
+    )
