@@ -38,6 +38,14 @@ def test_hidden_communication_takes_no_time_and_exposed_communication_its_excess
     assert time_shares_s(step) == {"forward": 10, "backward": 20, "exposed communication": 3, "bubble": 5}
 
 
+def test_what_shows_of_transfers_to_the_host_is_not_called_communication() -> None:
+    step = in_sequence(
+        "step", "step", [hiding(13, leaf("matmul", "forward", 10), leaf("offload", "forward", 4, "host"))]
+    )
+
+    assert time_shares_s(step) == {"forward": 10, "host transfers": 3}
+
+
 def test_the_shares_of_a_step_make_up_the_step(answer: TrainAnswer) -> None:
     step = answer.best.step
 

@@ -121,6 +121,15 @@ def test_what_a_v5p_waits_for_is_said_to_be_hidden_only_by_flags() -> None:
     assert any(each.flag.name.endswith("fuse_reduce_scatter") for each in found.flags)
 
 
+@pytest.mark.parametrize(("on", "made"), [("v5p:4x4x4", "all_reduce"), ("tpu7x:4x4x4", "reduce_scatter")])
+def test_sums_of_gradients_are_named_as_the_chips_compiler_carries_them_out(on: str, made: str) -> None:
+    """docs/calibration.md: programs compiled for v5p all-reduce them, those for Ironwood scatter the sums."""
+    collectives = answered(job_of(on, {"fsdp": -1})).answer.collectives
+
+    assert {use.carried_out_as for use in collectives if use.kind == "reduce_scatter"} == {made}
+    assert all(use.carried_out_as == use.kind for use in collectives if use.kind != "reduce_scatter")
+
+
 def test_a_job_that_offloads_some_collectives_leaves_the_others_to_the_tensor_core() -> None:
     job = job_of("tpu7x:4x4x4", {"fsdp": 128}, compiler=Compiler(sparse_core_offload=("all_gather",)))
 

@@ -132,7 +132,7 @@ def communication_json(found: FlaggedCommunication) -> dict[str, Json]:
 
 def _use_row(use: CollectiveUse) -> tuple[Cell, ...]:
     return (
-        Cell(text=use.kind.replace("_", "-")),
+        Cell(text=use.carried_out_as.replace("_", "-")),
         Cell(text=" ".join(use.axes)),
         Cell(text=use.phase),
         Cell(text=format_count(round(use.count))),

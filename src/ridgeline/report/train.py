@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
+from ridgeline.cost.causes import HOST
+from ridgeline.cost.work import shown_shares
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.job.notes import notes
 from ridgeline.job.writing import job_tables
@@ -59,8 +61,8 @@ BOUNDS: Mapping[Bound, str] = {
 """What a step waits for, in words."""
 _PHASES = {"forward": "forward", "recompute": "recomputation", "backward": "backward", "optimizer": "optimizer"}
 _EXPOSED = "exposed communication"
-_ORDER = {name: place for place, name in enumerate([*_PHASES.values(), _EXPOSED])}
-_COMMUNICATION = {"ici", "network", "host"}
+_MOVED = {"ici": _EXPOSED, "network": _EXPOSED, "host": HOST}
+_ORDER = {name: place for place, name in enumerate([*_PHASES.values(), _EXPOSED, HOST])}
 _SHOWN_REJECTED = 6
 _SHOWN_FAMILIES = 3
 
@@ -129,28 +131,27 @@ def no_plan_json(error: InfeasibleError) -> dict[str, Json]:
 def time_shares_s(part: Part) -> dict[str, float]:
     """Seconds of a step by what they go to; together they are the whole step.
 
-    Computation counts under its phase. Communication counts as far as nothing hides it: what a part that
-    overlaps takes longer than its first child is exposed.
+    Computation counts under its phase. Of communication, and of transfers to and from the host, counts what nothing
+    hides.
     """
     shares: defaultdict[str, float] = defaultdict(float)
-    for name, duration_s in _spent(part):
+    for name, duration_s in _spent(part, 1.0):
         shares[name] += duration_s
     return dict(shares)
 
 
-def _spent(part: Part) -> Iterator[tuple[str, float]]:
+def _spent(part: Part, share: float) -> Iterator[tuple[str, float]]:
     match part.composition:
         case "sequence":
             for child in part.children:
-                yield from _spent(child)
+                yield from _spent(child, share)
         case "overlap":
-            front = part.children[0]
-            yield from _spent(front)
-            yield _EXPOSED, float(part.expected_s) - float(front.expected_s)
-        case "leaf" if part.resource in _COMMUNICATION:
-            yield _EXPOSED, float(part.expected_s)
+            yield from _spent(part.children[0], share)
+            for child, shown in shown_shares(part):
+                yield from _spent(child, share * shown)
         case "leaf":
-            yield _PHASES.get(part.phase, part.name), float(part.expected_s)
+            name = _MOVED.get(part.resource) or _PHASES.get(part.phase, part.name)
+            yield name, share * float(part.expected_s)
 
 
 _EXCHANGED: Final[Mapping[TokenExchange, str]] = {

@@ -65,6 +65,9 @@ _BEHIND: Final[Mapping[str, str]] = {
 _OF_WEIGHTS: Final = frozenset({"weights", "expert_weights", "data", "expert_data"})
 """Groups whose collectives move weights, or their gradients."""
 
+_GATHERED: Final = frozenset({"weights", "expert_weights"})
+"""Those over which weights are gathered, and their gradients scattered."""
+
 _RING: Final = "attention over the keys at hand"
 """What runs beside the hand-over of keys and values around a ring."""
 
@@ -84,6 +87,7 @@ class CollectiveUse:
 
     Attributes:
         kind: As HLO calls it.
+        carried_out_as: The kind that the compiler makes of it.
         group: Of devices that communicate.
         axes: Mesh axes that it lies along.
         physical: Axes of the machine under them.
@@ -99,6 +103,7 @@ class CollectiveUse:
     """
 
     kind: str
+    carried_out_as: str
     group: str
     axes: tuple[str, ...]
     physical: tuple[str, ...]
@@ -142,7 +147,6 @@ class CommunicationAnswer:
         collectives: What shows longest first.
         accumulation: By number of micro-steps; empty for a pipeline, which has its microbatches instead.
         step_s: The step.
-        sums_are_whole: Whether the compiler carries out FSDP's reduce-scatters as all-reduces.
         layer_bytes: Weights or gradients of a layer in one collective, by kind; a table's and a head's share is in it.
         advice: On pipelined and two-stage gathers, in sentences.
     """
@@ -150,7 +154,6 @@ class CommunicationAnswer:
     collectives: tuple[CollectiveUse, ...]
     accumulation: tuple[AccumulationCost, ...]
     step_s: float
-    sums_are_whole: bool
     layer_bytes: Mapping[str, float]
     advice: tuple[str, ...]
 
@@ -175,7 +178,6 @@ def communication(job: Job, best: PlanEstimate, *, global_batch: int) -> Communi
         collectives=collectives,
         accumulation=tuple(_accumulations(setting, columns)),
         step_s=best.step.expected_s,
-        sums_are_whole=setting.efficiency.sum_passes > 1,
         layer_bytes=layer_bytes,
         advice=tuple(_advice(setting, best, collectives, layer_bytes=layer_bytes.get("all_gather", 0.0))),
     )
@@ -208,8 +210,10 @@ def _uses(job: Job, best: PlanEstimate, setting: TrainingSetting, columns: PlanC
         busy_s, exposed_s = times[key]
         engine, reason = carried_by(job, kind, axes[group])
         is_asynchronous = engine not in _OF_TENSOR_CORE or _runs_beside_compute(job.hardware.chip, kind)
+        is_whole = kind == "reduce_scatter" and group in _GATHERED and setting.efficiency.sum_passes > 1
         yield CollectiveUse(
             kind=kind,
+            carried_out_as="all_reduce" if is_whole else kind,
             group=group,
             axes=axes[group],
             physical=tuple(best.plan.placement[axis] for axis in axes[group] if axis in best.plan.placement),
@@ -315,11 +319,9 @@ def _accumulations(setting: TrainingSetting, columns: PlanColumns) -> Iterator[A
         yield AccumulationCost(
             micro_steps=micro_steps,
             gathered_bytes=sum(
-                each.total_bytes
-                for each in step_collectives(setting, other)
-                if each.group in {"weights", "expert_weights"}
+                each.total_bytes for each in step_collectives(setting, other) if each.group in _GATHERED
             ),
-            exposed_s=sum(shown_s for (_, group, _), (_, shown_s) in times.items() if group.endswith("weights")),
+            exposed_s=sum(shown_s for (_, group, _), (_, shown_s) in times.items() if group in _GATHERED),
             expected_s=float(step.expected_s),
             needed_bytes=total_bytes,
             verdict=verdict(total_bytes, setting.usable_hbm_bytes),
@@ -338,13 +340,13 @@ def _advice(
             f"The estimate hides {format_seconds(waiting_s)} of {', '.join(kinds)} that this compiler does not hide "
             f"by default: with the flags it can."
         )
-    sums = [use for use in collectives if use.kind == "reduce_scatter" and use.group.endswith("weights")]
-    if sums and setting.efficiency.sum_passes > 1:
+    sums = [use for use in collectives if use.carried_out_as != use.kind]
+    if sums:
         yield (
             "This chip's compiler carries out the reduce-scatters of gradients as all-reduces, of which a device keeps "
             f"its shard: they cross the links twice, {format_seconds(sum(use.busy_s for use in sums))}."
         )
-    gathers = [use for use in collectives if use.kind == "all_gather" and use.group.endswith("weights")]
+    gathers = [use for use in collectives if use.kind == "all_gather" and use.group in _GATHERED]
     if not gathers:
         yield "No weight is gathered: there is nothing to pipeline."
         return

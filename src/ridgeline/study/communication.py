@@ -40,9 +40,8 @@ def flagged_communication(job: Job, best: PlanEstimate, *, global_batch: int) ->
     answer = communication(job, best, global_batch=global_batch)
     carried: defaultdict[str, set[str]] = defaultdict(set)
     for use in answer.collectives:
-        carried[use.kind].add(use.engine)
-        if answer.sums_are_whole and use.kind == "reduce_scatter" and use.group in {"weights", "expert_weights"}:
-            carried["all_reduce"].add(use.engine)
+        for kind in (use.kind, use.carried_out_as):
+            carried[kind].add(use.engine)
     flags = communication_flags(
         chip=job.hardware.chip.name,
         carried=carried,
