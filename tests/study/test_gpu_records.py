@@ -112,11 +112,28 @@ def test_gpus_are_known_by_many_names(said: str, chip: str) -> None:
 
 
 def test_experts_are_split_over_gpus_that_share_the_batch() -> None:
-    row = {"model": "Qwen3_235B_a22B", "gpus": 256, "tp": 2, "vp": 4, "ep": 32, "gbs": 2048, "seq_len": 4096}
+    """Of Megatron-Bridge's experts none is split over tp: its ways are ways of expert parallelism."""
+    row = {"model": "Qwen3_235B_a22B", "gpus": 256, "tp": 2, "vp": 4, "ep": 16, "gbs": 2048, "seq_len": 4096}
     case = case_of(**row)
 
-    assert case.job.plan.mesh["ep"] == 16
-    assert "experts split 16 ways over the batch, 2 beside" in case.assumed
+    assert (case.job.plan.mesh["ep"], case.job.plan.mesh["dp"]) == (8, 2)
+    assert "experts split 8 ways over the batch, 2 beside" in case.assumed
+    assert case_of(**row, etp=2).job.plan.mesh["ep"] == 16
+
+
+def test_a_recipe_hides_the_exchange_of_tokens_where_stages_are_interleaved_or_on_racks_whole_steps_replayed() -> None:
+    row = {"model": "Qwen3_235B_a22B", "gpus": 256, "tp": 1, "vp": 4, "ep": 8, "gbs": 2048, "seq_len": 4096}
+    bridge = {"framework": "Megatron-Bridge 26.04 container"}
+
+    def overlaps(**changes: object) -> bool | None:
+        return case_of(**{**row, **bridge, **changes}).job.plan.experts.exchange_overlap
+
+    assert overlaps()
+    assert not overlaps(vp=None)
+    assert not overlaps(gpu="GB200")
+    assert overlaps(gpu="GB200", framework="Megatron-Bridge 26.06 container")
+    assert overlaps(gpu="H800", vp=None, framework="HAI-LLM")
+    assert not overlaps(source="NVIDIA/Megatron-LM", framework="Megatron-LM")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from ridgeline.model.zoo import load_model
 from ridgeline.study.measured.case import MeasuredCase
 from ridgeline.study.measured.gpu_settings import (
     attention_of,
+    exchange_overlap_of,
+    expert_tensor_ways,
     gradients_dtype,
     has_distributed_optimizer,
     is_fully_sharded,
@@ -106,9 +108,11 @@ def _case(record: Record, name: str) -> MeasuredCase:
         "recipe": recipe_of(record),
         "remat": remat_of(record),
         "turns": turns_of(record, stages=degrees.mesh["pp"], num_layers=num_layers),
-        "launch": launch_of(record),
+        "launch": launch_of(record, domain=machine.domain),
         "attention": attention_of(record),
     }
+    turns, launch = choices["turns"], choices["launch"]
+    choices["overlap"] = exchange_overlap_of(record, launch=launch, turns=turns, domain=machine.domain)
     tables: dict[str, object] = {
         "version": 1,
         "model": model,
@@ -143,8 +147,8 @@ def _needed(record: Record, key: str) -> int:
 def _degrees(record: Record, gpus: int) -> _Degrees:
     """The mesh of a row.
 
-    Experts are split over GPUs that share the batch; ways beyond those would lie over tensor parallelism, where the
-    same GPUs hold as much of the experts.
+    Experts are split over GPUs that share the batch; their other ways lie over tensor parallelism, where the same GPUs
+    hold as much of the experts.
     """
     tp, pp, cp, ep = (whole(record, key) or 1 for key in ("tp", "pp", "cp", "ep"))
     together, assumed = whole(record, "model_parallel_size"), list[str]()
@@ -153,9 +157,10 @@ def _degrees(record: Record, gpus: int) -> _Degrees:
         pp = together // tp
         assumed.append(f"{together} model-parallel ways: tp {tp} inside a node, pp {pp}")
     replicas, rest = divmod(gpus, tp * pp * cp)
+    beside = gcd(ep, tp // gcd(tp, expert_tensor_ways(record, tp=tp)))
     if rest or replicas == 0:
         raise unusable(f"{gpus} GPUs are not a multiple of tp·pp·cp", tp * pp * cp, key="gpus")
-    experts = gcd(ep, replicas)
+    experts = gcd(ep // beside, replicas)
     if experts != ep:
         assumed.append(f"experts split {experts} ways over the batch, {ep // experts} beside")
     fsdp = 1
@@ -230,6 +235,7 @@ def _plan(record: Record, degrees: _Degrees, steps: int, choices: Mapping[str, C
         "compiler": {"kernel_launch": choices["launch"].value},
         **_quantization(choices["recipe"].value),
         "attention": {"kernel": choices["attention"].value},
+        "moe": {"exchange_overlap": choices["overlap"].value},
     }
     if mesh["pp"] > 1:
         pipeline = {"microbatches": steps, "repeats": choices["turns"].value}
@@ -258,6 +264,7 @@ def _alternatives(tables: Mapping[str, object], job: Job, choices: Mapping[str, 
     changes: list[Mapping[str, object]] = [{"remat": policy} for policy in choices["remat"].others]
     changes += [_quantization(recipe) for recipe in choices["recipe"].others]
     changes += [{"compiler": {"kernel_launch": launch}} for launch in choices["launch"].others]
+    changes += [{"moe": {"exchange_overlap": overlap}} for overlap in choices["overlap"].others]
     for turns in choices["turns"].others:
         changes.append({"pipeline": {**cast("Mapping[str, object]", plan["pipeline"]), "repeats": turns}})
     others = [_job({**tables, "plan": {**plan, **change}}, name) for change in changes]
@@ -313,6 +320,8 @@ def _not_said(record: Record, phase: str) -> tuple[str, ...]:
         found.append("parallel blocks and sliding windows")
     if "tokendrop" in text(record, "model"):
         found.append("tokens beyond an expert's capacity are dropped")
+    if "DeepSpeed" in text(record, "framework") and "2104.04473" in text(record, "source"):
+        found.append("gathers of ZeRO-3 of 2021, parameter by parameter")
     if "known issue" in note:
         found.append("a regression that its source owns up to")
     return tuple(found)

@@ -32,7 +32,7 @@ _POWER = re.compile(r"(\d+) ?W limit")
 
 _RELEASE = re.compile(r"\b(2\d)\.(\d\d)\b")
 _GRAPHS_SINCE = (26, 6)
-"""Megatron-Bridge, scripts/performance: `cuda_graph_impl="full_iteration"` in the recipes of that release."""
+"""Megatron-Bridge, scripts/performance: `cuda_graph_impl="full_iteration"` in recipes of that release for racks."""
 
 _GPUS_PER_NODE = 8
 _USUAL_TURNS = 4
@@ -81,11 +81,13 @@ class Machine:
 
     Attributes:
         table: `hardware` of a job file.
+        domain: GPUs that NVLink joins.
         assumed: What was taken for granted.
         not_stated: What no job can say of them.
     """
 
     table: str | Mapping[str, object]
+    domain: int
     assumed: tuple[str, ...] = ()
     not_stated: tuple[str, ...] = ()
 
@@ -118,6 +120,7 @@ def machine_of(record: Record, *, gpus: int) -> Machine:
     power = _POWER.search(details)
     unclear = not figures and _has_doubt(said)
     return Machine(
+        domain=1 if chip.switch is None else chip.switch.domain_size,
         table=f"{chip.name}:{gpus}" if not own else {"name": f"{chip.name}:{gpus}", **own},
         assumed=(f"'{said}' is {chip.name}",) if unclear else (),
         not_stated=(f"a power limit of {power[1]} W",) if power else (),
@@ -224,8 +227,7 @@ def gradients_dtype(record: Record) -> Dtype:
 
     Source: Megatron-Bridge, scripts/performance/configs; PURE mixed precision of Composer reduces in bf16 as well.
     """
-    is_bridge = "Megatron-Bridge" in text(record, "source") + text(record, "framework")
-    return "bf16" if is_bridge or text(record, "fsdp_mixed_precision") == "PURE" else "f32"
+    return "bf16" if _is_of_bridge(record) or text(record, "fsdp_mixed_precision") == "PURE" else "f32"
 
 
 def turns_of(record: Record, *, stages: int, num_layers: int) -> Choice:
@@ -237,12 +239,56 @@ def turns_of(record: Record, *, stages: int, num_layers: int) -> Choice:
     return Choice(value=usual, assumed=f"interleaving not stated: turns of a stage {usual}", others=(1,))
 
 
-def launch_of(record: Record) -> Choice:
-    """How kernels are launched: one by one from Python, unless a release replays graphs of a whole step."""
+def launch_of(record: Record, *, domain: int) -> Choice:
+    """How kernels are launched: one by one from Python, unless a release replays graphs of a whole step, on racks.
+
+    Args:
+        record: The row.
+        domain: GPUs of an NVLink domain.
+    """
     release = _RELEASE.search(text(record, "framework"))
-    if release is not None and (int(release[1]), int(release[2])) >= _GRAPHS_SINCE:
+    if domain > _GPUS_PER_NODE and release is not None and (int(release[1]), int(release[2])) >= _GRAPHS_SINCE:
         return Choice(value="graph", assumed="kernels replayed as a graph", others=("eager",))
     return Choice(value="eager", assumed="kernels launched one by one", others=("graph",))
+
+
+def exchange_overlap_of(record: Record, *, launch: Choice, turns: Choice, domain: int) -> Choice:
+    """Whether tokens travel to experts beside another microbatch: in DualPipe, and as Megatron-Bridge's recipes set it.
+
+    These do (`moe_a2a_overlap`) where whole steps are replayed on racks of one NVLink domain; on GPUs whose domain is
+    a node of 8, where stages are interleaved.
+
+    Source: arXiv:2412.19437, section 3.2.1; Megatron-Bridge, scripts/performance/configs, releases 25.11 to 26.06.
+
+    Args:
+        record: The row.
+        launch: How its kernels are launched.
+        turns: That each stage of its pipeline takes.
+        domain: GPUs of an NVLink domain.
+    """
+    framework = text(record, "framework")
+    if (whole(record, "ep") or 1) == 1:
+        return Choice(value=False)
+    if "HAI-LLM" in framework:
+        return Choice(value=True)
+    if not _is_of_bridge(record):
+        return Choice(value=False)
+    overlaps = turns.value != 1 if domain <= _GPUS_PER_NODE else launch.value == "graph"
+    said = "beside another microbatch" if overlaps else "waited for"
+    return Choice(value=overlaps, assumed=f"exchange of tokens {said}", others=(not overlaps,))
+
+
+def expert_tensor_ways(record: Record, *, tp: int) -> int:
+    """Ways in which tensor parallelism splits one expert: Megatron's `expert_tensor_parallel_size`.
+
+    Megatron-Bridge's recipes set it to 1, so that ways of tensor parallelism are ways of expert parallelism.
+    """
+    stated = whole(record, "etp")
+    return stated or (1 if _is_of_bridge(record) else tp)
+
+
+def _is_of_bridge(record: Record) -> bool:
+    return "Megatron-Bridge" in text(record, "source") + text(record, "framework")
 
 
 def attention_of(record: Record) -> Choice:
