@@ -61,6 +61,13 @@ def test_the_bound_is_the_answers(answer: TrainAnswer) -> None:
     assert sum(bounds) == pytest.approx(answer.best.step.roofline_s)
 
 
+def test_a_bound_by_what_goes_to_the_host_is_told_as_that() -> None:
+    answer = ridgeline.train("llama3.1-8b", on="v6e:4x4", global_batch=16, seq_len=8192, remat="minimal_offloaded")
+    bounds = {name: value for name, value in values(answer).items() if name.startswith("bound of a step")}
+
+    assert bounds == {"bound of a step by its transfers to and from the host": answer.best.step.roofline_s}
+
+
 def test_the_largest_matmul_is_a_leaf_of_the_step(answer: TrainAnswer) -> None:
     flops, time = answer.derivations[:2]
     path = flops.quantity.removeprefix("FLOPs of ").partition(",")[0]

@@ -118,13 +118,13 @@ def roofline_s(work: Work, setting: TrainingSetting) -> Number:
             case "network":
                 bound_s = larger(bound_s, amount / chip.network_bytes_per_s)
             case "host":
-                bound_s = larger(bound_s, amount * chip.devices_per_chip / _published_host_rate_bytes_per_s(chip))
+                bound_s = larger(bound_s, amount * chip.devices_per_chip / published_host_rate_bytes_per_s(chip))
             case _:
                 bound_s = larger(bound_s, amount / setting.hbm_bytes_per_s)
     return larger(bound_s, arithmetic_s)
 
 
-def _published_host_rate_bytes_per_s(chip: Chip) -> float:
+def published_host_rate_bytes_per_s(chip: Chip) -> float:
     """The PCIe rate if it is more than an assumption; a bound that rests on one would not be a bound."""
     known = chip.pcie_bytes_per_s is not None and chip.facts["pcie_bytes_per_s"].kind != "derived"
     return chip.pcie_bytes_per_s if known and chip.pcie_bytes_per_s is not None else float("inf")

@@ -13,7 +13,7 @@ from ridgeline.cost.laws_memory import gradient_bytes, optimizer_bytes, weight_b
 from ridgeline.cost.laws_run import available_flops, chip_s, mfu, num_steps, run_s, run_usd
 from ridgeline.cost.product import product_demand, product_formula
 from ridgeline.cost.roofline import attention_flops, compute_s, matmul_flops, transfer_s
-from ridgeline.cost.training import local_elements, state_elements
+from ridgeline.cost.training import local_elements, published_host_rate_bytes_per_s, state_elements
 from ridgeline.job.job import BYTES_OF
 from ridgeline.model.accounting import keys_read, operations
 from ridgeline.model.operations import Attention, ExpertMatmul, Matmul
@@ -151,10 +151,12 @@ def _bound(setting: TrainingSetting, estimate: PlanEstimate) -> Iterator[Derivat
         if kind == "flops"
         for flops in (demands[f"flops.{dtype}"],)
     ]
+    chip = setting.hardware.chip
     rates_bytes_per_s = {
         "hbm": ("memory traffic", setting.hbm_bytes_per_s),
         "link": ("chip-to-chip links", setting.link_bytes_per_s),
-        "network": ("network", setting.hardware.chip.network_bytes_per_s),
+        "network": ("network", chip.network_bytes_per_s),
+        "host": ("transfers to and from the host", published_host_rate_bytes_per_s(chip) / chip.devices_per_chip),
     }
     moved = [
         replace(
