@@ -144,7 +144,7 @@ def test_settings_that_are_not_modelled_are_named(write: Callable[[str], str]) -
         "plan.moe is kept in the job but not modelled yet.",
         "plan.compiler is kept in the job but not modelled yet.",
         "plan.pipeline settings have no effect without pp.",
-        f"{job.hardware.chip.title} has no native fp8 matmul: fp8 saves bytes there, not compute time.",
+        f"{job.hardware.chip.title} has no native fp8 matmul: operands are upcast.",
     )
 
 

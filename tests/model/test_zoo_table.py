@@ -119,3 +119,15 @@ def test_an_unknown_key_is_answered_with_a_near_one() -> None:
 )
 def test_a_wrong_value_is_an_input_error(key: str, value: object) -> None:
     assert refusal(**{key: value}).where.startswith("job.toml: model")
+
+
+def test_heads_that_groups_do_not_divide_are_refused() -> None:
+    error = refusal(attention={**ATTENTION, "num_heads": 5})
+    assert (error.what, error.expected) == ("unusable `num_heads`", "a multiple of the 2 key-value heads")
+
+
+def test_more_experts_a_token_than_there_are_are_refused() -> None:
+    experts = {"embed_dim": 32, "vocab_size": 100, "num_layers": 4, "attention": ATTENTION, "moe": {**MOE, "top_k": 5}}
+    with pytest.raises(InputError) as caught:
+        model_from_table(experts, name="tiny", where="job.toml: model")
+    assert caught.value.expected == "no more than the 4 experts"

@@ -40,5 +40,5 @@ def notes(job: Job, mesh: Mapping[str, int]) -> tuple[str, ...]:
         found.append(f"{chip.name} with figures of the job file: {', '.join(own)}.")
     kind = plan.quantization and plan.quantization.kind
     if kind and kind not in chip.peak_flops_per_s:
-        found.append(f"{chip.title} has no native {kind} matmul: {kind} saves bytes there, not compute time.")
+        found.append(f"{chip.title} has no native {kind} matmul: operands are upcast.")
     return tuple(found)

@@ -139,7 +139,18 @@ def _chosen(kinds: Mapping[str, type[object]], shared: Table, own: Table, where:
     if len(found) > 1:
         raise _wrong(where, found[1], ", ".join(found), f"one of {', '.join(kinds)}")
     both = merged(shared, own)
-    return next((_record(kinds[key], _subtable(both, key, where), f"{where}.{key}") for key in found), None)
+    return next((_shaped(kinds[key], _subtable(both, key, where), f"{where}.{key}") for key in found), None)
+
+
+def _shaped(kind: type[object], table: Table, where: str) -> object:
+    """A record whose counts agree with each other."""
+    match _record(kind, table, where):
+        case AttentionSpec(num_heads=heads, num_kv_heads=groups) if heads % groups:
+            raise _wrong(where, "num_heads", heads, f"a multiple of the {groups} key-value heads")
+        case MoeSpec(top_k=visited, num_experts=experts) if visited > experts:
+            raise _wrong(where, "top_k", visited, f"no more than the {experts} experts")
+        case record:
+            return record
 
 
 def _record(kind: type[_Record], table: Table, where: str, **ready: object) -> _Record:
