@@ -83,6 +83,10 @@ def test_what_pays_by_itself_is_tried_together_and_wins() -> None:
     assert first.time_ratio == min(each.time_ratio for each in dense().found)
 
 
+def test_of_a_dense_model_no_shape_with_more_experts_is_missed() -> None:
+    assert not any("num_experts" in trade for trade in dense().left_out)
+
+
 def test_a_width_beside_the_tiles_fills_matrix_units_less() -> None:
     """gpt-oss: widths of 2880 take 12 tiles of 256, which are 3072."""
     job = job_of("gpt-oss-20b")

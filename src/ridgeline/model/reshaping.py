@@ -50,7 +50,7 @@ def reshaped(model: ModelSpec, factors: Mapping[str, float], *, tile: int, band:
         tile: What widths are a multiple of.
         band: Fraction by which parameters may differ, all of them and those a token visits.
     """
-    if any(value != 1 and not _has(model, name) for name, value in factors.items()):
+    if any(value != 1 and not has_dimension(model, name) for name, value in factors.items()):
         return None
     before = _parameters(model)
     deeper = factors.get("num_layers", 1.0)
@@ -77,7 +77,7 @@ def handy(target: float, *, tile: int, slack: float) -> tuple[int, ...]:
     return tuple(size * tile for size in sizes)
 
 
-def _has(model: ModelSpec, dimension: str) -> bool:
+def has_dimension(model: ModelSpec, dimension: str) -> bool:
     """Whether every layer has a dimension, or those that must."""
     mixers = [layer.mixer for layer, _ in model.layers if layer.beside is None]
     channels = [layer.mlp for layer, _ in model.layers]

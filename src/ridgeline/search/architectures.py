@@ -17,7 +17,7 @@ from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.model.accounting import operations
 from ridgeline.model.operations import ExpertMatmul, Matmul
 from ridgeline.model.parameters import ParameterCount, count_parameters
-from ridgeline.model.reshaping import reshaped
+from ridgeline.model.reshaping import has_dimension, reshaped
 from ridgeline.model.tree import model_tree
 from ridgeline.search.estimate import step_flops
 from ridgeline.search.pinned import pinned_columns, pinned_to
@@ -132,6 +132,7 @@ def architectures(job: Job, answer: TrainAnswer, *, progress: Progress | None = 
         (name, factor): reshaped(job.model, {name: factor}, tile=tile, band=BAND)
         for name, factors in TRADES.items()
         for factor in factors
+        if has_dimension(job.model, name)
     }
     found: dict[tuple[str, float], Architecture] = {}
     asked = [(trade, model) for trade, model in shapes.items() if model is not None]
