@@ -18,15 +18,22 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ridgeline.cost.efficiency import Efficiency
 from ridgeline.cost.kernel_time import PRODUCTS
+from ridgeline.cost.uncertainty import Seen, Uncertainty, uncertainty_keys
 from ridgeline.errors import InputError, nearest
 from ridgeline.hardware.chip import Fact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ridgeline.cost.uncertainty import ChipKind
+
 _SUFFIX = ".toml"
 _STEPS = "steps"
 """The folder of what whole steps settled, beside the files of what was there before."""
+UNCERTAINTY_FILE = "uncertainty.toml"
+"""How far estimates are off, in the same folder."""
+
+_CHIP_KINDS: tuple[ChipKind, ...] = ("TPU", "GPU")
 _KINDS = ("published", "measured", "derived")
 _TABLES = ("matmul", "grouped_matmul", "grouped_edge_rows", "attention_head_dim")
 _SCALARS = frozenset(field.name for field in fields(Efficiency)) - {*_TABLES, "facts"}
@@ -123,6 +130,52 @@ def _efficiency(facts: Mapping[str, Fact], where: str) -> Efficiency:
         facts=MappingProxyType(dict(facts)),
         **{name: facts[name].value for name in _SCALARS},
     )
+
+
+@cache
+def load_uncertainty() -> Uncertainty:
+    """How far estimates are off, and what measured steps had: `calibration/steps/uncertainty.toml`.
+
+    >>> load_uncertainty().values["TPU.arithmetic"] < 0.2
+    True
+    """
+    file = resources.files("ridgeline.cost") / "calibration" / _STEPS / UNCERTAINTY_FILE
+    return parse_uncertainty(file.read_text(encoding="utf-8"), where=file.name)
+
+
+def parse_uncertainty(text: str, *, where: str) -> Uncertainty:
+    """What a file of uncertainties states.
+
+    Args:
+        text: TOML.
+        where: The file, for the error message.
+
+    Raises:
+        InputError: The text is no TOML, or a number or a list is missing, unknown or malformed.
+    """
+    table = _toml(text, where)
+    seen = table.pop("seen", {})
+    facts = dict(_facts(table, where))
+    wanted = set(uncertainty_keys())
+    if wrong := sorted(wanted ^ facts.keys()):
+        raise _malformed(where, wrong[0], "missing" if wrong[0] in wanted else "unknown")
+    try:
+        found: dict[ChipKind, Seen] = {kind: _seen(seen[kind]) for kind in _CHIP_KINDS}
+    except (KeyError, TypeError, ValueError) as error:
+        raise _malformed(where, "seen", error) from error
+    return Uncertainty(
+        values=MappingProxyType({key: fact.value for key, fact in facts.items()}),
+        seen=MappingProxyType(found),
+        facts=MappingProxyType(facts),
+    )
+
+
+def _seen(table: Mapping[str, Any]) -> Seen:
+    lists = {
+        name: frozenset(str(each) for each in table[name])
+        for name in ("chips", "models", "model_kinds", "parallelism", "precisions")
+    }
+    return Seen(num_chips=float(table["num_chips"]), **lists)
 
 
 def _toml(text: str, where: str) -> dict[str, Any]:

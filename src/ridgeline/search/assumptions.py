@@ -8,6 +8,7 @@ from ridgeline.cost.context import causal_imbalance
 from ridgeline.job.precision import takes_experts
 from ridgeline.model.accounting import operations
 from ridgeline.model.operations import ExpertMatmul
+from ridgeline.search.interval import job_uncertainty, unseen
 from ridgeline.units import format_bytes, format_fraction, format_rate_bytes_per_s
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def _assumptions(job: Job, setting: TrainingSetting, best: PlanEstimate) -> Iter
         f"links {format_fraction(efficiency.link)}, HBM {format_fraction(efficiency.hbm)}; "
         f"weight gathers hide behind {format_fraction(efficiency.overlap)} of compute"
     )
-    yield f"interval: the estimate divided and multiplied by {1 + efficiency.spread:g}, a prior until runs are compared"
+    yield from _interval(job, best)
     if "derived" in {fact.kind for fact in (efficiency.facts[key] for key in ("matmul.bf16", "link"))}:
         yield f"some efficiencies of {chip.name} are borrowed from its nearest measured relative"
     dtypes = setting.dtypes
@@ -52,6 +53,15 @@ def _assumptions(job: Job, setting: TrainingSetting, best: PlanEstimate) -> Iter
     yield from job.model.notes
     if job.model.mtp_layers:
         yield f"{job.model.mtp_layers} multi-token-prediction layer(s) are left out"
+
+
+def _interval(job: Job, best: PlanEstimate) -> Iterator[str]:
+    """How sure the estimate is, and what no measured step had."""
+    ratio = best.step.high_s / best.step.expected_s
+    yield f"interval: the estimate divided and multiplied by {ratio:.3g}, which holds eight of ten measured steps"
+    new = unseen(job, best.plan.mesh, job_uncertainty(job))
+    if new:
+        yield f"never measured, so the interval is wider: {'; '.join(new.values())}"
 
 
 def _host(job: Job, best: PlanEstimate) -> Iterator[str]:

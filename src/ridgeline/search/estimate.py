@@ -12,9 +12,12 @@ from ridgeline.cost.placement import describe
 from ridgeline.cost.training import roofline_s, training_step
 from ridgeline.model.flop_convention import CONVENTIONS, training_flops_per_token
 from ridgeline.search.answer import Bound, MemoryEstimate, Plan, PlanEstimate, StepEstimate, Verdict
+from ridgeline.search.interval import interval_half_width
 from ridgeline.units import format_fraction, format_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ridgeline.cost.columns import PlanColumns, TrainingSetting
     from ridgeline.cost.work import Part
     from ridgeline.job.job import Job, TokenExchange
@@ -53,7 +56,8 @@ def verdict(total_bytes: float, usable_bytes: float) -> Verdict:
 def estimate_row(job: Job, setting: TrainingSetting, table: PlanTable, index: int) -> PlanEstimate:
     """The full estimate of one row of a search."""
     columns = table.row(index)
-    step = step_estimate(setting, columns)
+    mesh = table.mesh_of(index)
+    step = step_estimate(job, setting, columns, degrees=mesh.degrees)
     bound, reason = _bound(step.parts, setting)
     tokens = setting.global_batch * setting.seq_len
     chips = job.hardware.num_chips
@@ -83,16 +87,18 @@ def mfu_peak_flops_per_s(setting: TrainingSetting) -> float:
     return setting.hardware.chip.peak_flops_per_s.get("bf16", setting.peak_flops_per_s("bf16"))
 
 
-def step_estimate(setting: TrainingSetting, columns: PlanColumns) -> StepEstimate:
+def step_estimate(
+    job: Job, setting: TrainingSetting, columns: PlanColumns, *, degrees: Mapping[str, float]
+) -> StepEstimate:
     """Time of one plan: bound, estimate, interval, tree."""
     parts = training_step(setting, columns)
     expected_s, least_s = float(parts.expected_s), float(roofline_s(parts.work, setting))
-    spread = setting.efficiency.spread
+    half_width = interval_half_width(job, degrees, parts)
     return StepEstimate(
         roofline_s=least_s,
         expected_s=expected_s,
-        low_s=max(least_s, expected_s / (1 + spread)),
-        high_s=expected_s * (1 + spread),
+        low_s=max(least_s, expected_s / (1 + half_width)),
+        high_s=expected_s * (1 + half_width),
         parts=parts,
     )
 

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ridgeline.model.spec import MlaSpec, MoeSpec
+from ridgeline.model.kind import ModelKind, model_kind
 
 if TYPE_CHECKING:
     from ridgeline.job.job import Job
 
 Metric: TypeAlias = Literal["step_time_s", "tokens_per_s_per_chip"]
 SourceOfMeasured: TypeAlias = Literal["direct", "derived"]
-ModelKind: TypeAlias = Literal["dense", "moe", "mla", "mla_moe"]
 
 UNIT: dict[Metric, str] = {"step_time_s": "s", "tokens_per_s_per_chip": "tokens/s/chip"}
 """Unit of a metric."""
@@ -79,11 +78,7 @@ class MeasuredCase:
     @property
     def model_kind(self) -> ModelKind:
         """By its layers: attention or latent attention, one feed-forward block or experts."""
-        layers = [layer for layer, _ in self.job.model.layers]
-        has_experts = any(isinstance(layer.mlp, MoeSpec) for layer in layers)
-        if any(isinstance(layer.mixer, MlaSpec) for layer in layers):
-            return "mla_moe" if has_experts else "mla"
-        return "moe" if has_experts else "dense"
+        return model_kind(self.job.model)
 
     @property
     def precision(self) -> str:

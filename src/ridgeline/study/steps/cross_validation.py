@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ridgeline.cost.uncertainty import model_family, parallelism
 from ridgeline.study.score import ScoredRow
 
 if TYPE_CHECKING:
@@ -34,22 +33,12 @@ class Scheme:
     """A way to part rows.
 
     Attributes:
-        name: What is left out: `clusters`, `families`, `scales`, `chips`.
-        part: Of a case, which part it belongs to; no cluster lies in two.
+        name: What is left out: `clusters`, `families`, `scales`, `chips`, `parallelism`.
+        part: Of a case, which part it belongs to.
     """
 
     name: str
     part: Callable[[MeasuredCase], str]
-
-
-def family(model: str) -> str:
-    """The family of a model, by the letters that its name begins with.
-
-    >>> family("llama3.1-405b"), family("gpt-oss-120b"), family("yxtpu-272m")
-    ('llama', 'gpt', 'yxtpu')
-    """
-    found = re.match(r"[A-Za-z]+", model)
-    return found[0].lower() if found else model
 
 
 def scale(chips: int) -> str:
@@ -68,11 +57,12 @@ def fold(cluster: str) -> str:
 
 SCHEMES: Final = (
     Scheme(name=BY_CLUSTER, part=lambda case: fold(case.cluster)),
-    Scheme(name="families", part=lambda case: family(case.model)),
+    Scheme(name="families", part=lambda case: model_family(case.model)),
     Scheme(name="scales", part=lambda case: scale(case.chips)),
     Scheme(name="chips", part=lambda case: case.chip),
+    Scheme(name="parallelism", part=lambda case: " ".join(sorted(parallelism(case.job.plan.mesh)))),
 )
-"""Tenths of the clusters; one family of models; one scale; one chip."""
+"""Tenths of the clusters; one family of models; one scale; one chip; one way to split."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
