@@ -12,7 +12,7 @@ b_w, b_kv, b_a  bytes of a weight, a cached element and an activation
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -36,8 +36,9 @@ from ridgeline.model.operations import Attention, ExpertMatmul, Matmul
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from ridgeline.cost.collectives import Link
     from ridgeline.job.serving import Phase, ServingDtypes
-    from ridgeline.model.operations import Block, Layer, ModelTree
+    from ridgeline.model.operations import ModelTree
 
 LANES = 128
 """Elements of a row of a TPU's memory: the minor dimension of its tiles."""
@@ -72,10 +73,15 @@ class PhaseColumns:
     Attributes:
         degrees: Mesh axis to its degree; an axis that is absent is 1.
         batch_size: Sequences of a pass, on all devices.
+        links: Group of `placement.GROUPS` to its wiring; empty where nothing is timed.
+        cache_spread: 1 where devices beyond the key-value heads share out sequences, or the tokens of one, instead of
+            holding copies of their cache.
     """
 
     degrees: Mapping[str, Number]
     batch_size: Number
+    links: Mapping[str, Link] = field(default_factory=dict[str, "Link"])
+    cache_spread: Number = 0.0
 
     def degree(self, axes: Iterable[str]) -> Number:
         """Product of the degrees of several axes."""
@@ -88,6 +94,12 @@ class PhaseColumns:
     def tensor(self) -> Number:
         """Ways in which heads, MLP width and vocabulary are split."""
         return self.degree(TENSOR_AXES)
+
+    def cache_shards(self, num_heads: float) -> Number:
+        """Ways in which the cache of so many heads is split: by heads, over `cp`, and spread if it is."""
+        heads = kv_head_shards(K=num_heads, Y=self.tensor)
+        spread = 1.0 + self.cache_spread * (self.tensor / heads - 1.0)
+        return heads * spread * self.degree(("cp",))
 
     @property
     def sequences_size(self) -> Number:
@@ -124,7 +136,7 @@ def padded_elements(*, H: float, row_elements: int) -> float:
     return row_elements * ceil(H / row_elements)
 
 
-def layer_cache_bytes(*, B: Number, T: float, token_elements: float, shards: Number, b_kv: float = 2.0) -> Number:
+def layer_cache_bytes(*, B: Number, T: Number, token_elements: float, shards: Number, b_kv: float = 2.0) -> Number:
     """KV cache of one layer on a device; a token's elements are 2·K·H where keys and values are equally wide.
 
     Formula: b_kv · B · T · token_elements / shards
@@ -137,7 +149,7 @@ def layer_cache_bytes(*, B: Number, T: float, token_elements: float, shards: Num
     return B * T * token_elements * b_kv / shards
 
 
-def layer_scale_bytes(*, B: Number, T: float, num_scales: float, shards: Number) -> Number:
+def layer_scale_bytes(*, B: Number, T: Number, num_scales: float, shards: Number) -> Number:
     """Scales of an 8-bit cache of one layer on a device, in f32: of a token, 2·K, or 1 of a latent.
 
     Formula: 4 · B · T · num_scales / shards
@@ -165,19 +177,8 @@ def last_logits_bytes(*, B: Number, V: float, Y: Number, b_a: float = 2.0) -> Nu
 
 def serving_memory(setting: ServingSetting, columns: PhaseColumns, phase: Phase) -> MemoryColumns:
     """Memory of a device in a phase, by part; the cache is that of the phase's own sequences."""
-    stored, logits = BYTES_OF[setting.dtypes.weights], 0.0
-    weights: Number = 0.0
-    for tensor, count, _ in step_weights(setting.tree):
-        weights = weights + weight_bytes(
-            P=tensor.size * count / _shards(tensor.axes, tensor.shape, columns), b_w=stored
-        )
-    cache: Number = 0.0
-    for layer in setting.tree.layers:
-        for operation in _attentions(layer.blocks):
-            cache = cache + layer.count * _cache_bytes(operation, setting, columns)
-    working: Number = 0.0
-    for layer in setting.tree.layers:
-        working = larger(working, _working_bytes(layer, setting, columns, phase))
+    tokens = setting.prompt_len / columns.degree(("cp",)) if phase == "prefill" else 1.0
+    logits: Number = 0.0
     for path, operation, _ in operations(setting.tree):
         if path.startswith("head/") and isinstance(operation, Matmul) and "vocab" in operation.output.axes:
             logits = last_logits_bytes(
@@ -186,9 +187,46 @@ def serving_memory(setting: ServingSetting, columns: PhaseColumns, phase: Phase)
                 Y=columns.tensor,
                 b_a=BYTES_OF[setting.dtypes.compute],
             )
-    return MemoryColumns(
-        parts={"weights": weights, "kv_cache": cache, "layer_working_set": working, "logits": logits}, host_bytes=0.0
-    )
+    parts = {
+        "weights": held_weight_bytes(setting, columns),
+        "kv_cache": held_cache_bytes(setting, columns),
+        "layer_working_set": working_bytes(setting, columns, rows=columns.sequences_size * tokens),
+        "logits": logits,
+    }
+    return MemoryColumns(parts=parts, host_bytes=0.0)
+
+
+def held_weight_bytes(setting: ServingSetting, columns: PhaseColumns) -> Number:
+    """Weights of a device, copies of key-value heads included."""
+    total: Number = 0.0
+    for tensor, count, _ in step_weights(setting.tree):
+        elements = tensor.size * count / split_ways(tensor.axes, tensor.shape, columns)
+        total = total + weight_bytes(P=elements, b_w=BYTES_OF[setting.dtypes.weights])
+    return total
+
+
+def held_cache_bytes(setting: ServingSetting, columns: PhaseColumns) -> Number:
+    """KV cache of a device, room for the whole context of each sequence; layers that share one keep it once."""
+    total: Number = 0.0
+    for operation, count in cached_attentions(setting.tree):
+        tokens = cached_tokens(operation, setting)
+        held = cache_bytes(operation, setting, columns, tokens=tokens, sequences=columns.sequences_size)
+        total = total + count * held
+    return total
+
+
+def working_bytes(setting: ServingSetting, columns: PhaseColumns, *, rows: Number) -> Number:
+    """The largest block's intermediates for so many tokens of a device: what its matmuls read and make."""
+    stream = embed_dim(setting.tree)
+    widest: Number = 0.0
+    for layer in setting.tree.layers:
+        for block in layer.blocks:
+            made: Number = 0.0
+            for operation in block.operations:
+                for item in named_outputs(operation):
+                    made = made + item.size / split_ways(item.axes, item.shape, columns)
+            widest = larger(widest, made)
+    return rows * (widest + 2 * stream) * BYTES_OF[setting.dtypes.compute]
 
 
 def serving_flops(setting: ServingSetting, columns: PhaseColumns, phase: Phase, *, block_keys: float | None) -> Number:
@@ -208,20 +246,21 @@ def serving_flops(setting: ServingSetting, columns: PhaseColumns, phase: Phase, 
         match operation:
             case Matmul() | ExpertMatmul():
                 weight = operation.weight
-                per_token = forward_flops_per_token(operation, seq_len=1) / _shards(weight.axes, weight.shape, columns)
+                ways = split_ways(weight.axes, weight.shape, columns)
+                per_token = forward_flops_per_token(operation, seq_len=1) / ways
                 if isinstance(operation, ExpertMatmul):
                     per_token = per_token * columns.degree(MESH_AXES_OF["experts"])  # of a device's own tokens, all
                 total = total + count * rows * per_token
             case Attention():
                 keys = _visited(operation, setting, columns, phase, block_keys)
-                key_flops = _key_flops(operation, setting.tree, phase)
-                total = total + count * rows * key_flops * keys / columns.tensor
+                per_key = key_flops(operation, setting.tree, phase)
+                total = total + count * rows * per_key * keys / columns.tensor
             case _:
                 pass
     return total
 
 
-def _key_flops(operation: Attention, tree: ModelTree, phase: Phase) -> float:
+def key_flops(operation: Attention, tree: ModelTree, phase: Phase) -> float:
     """FLOPs of all heads' scores and values for one query and one key; over latents, as wide as these."""
     if phase == "prefill" or not operation.caches_latents:
         return scores_flops_per_token(operation, num_keys=1.0)
@@ -258,17 +297,18 @@ def cached_tokens(operation: Attention, setting: ServingSetting) -> float:
     return float(min(operation.span.window or setting.context_len, setting.context_len))
 
 
-def _cache_bytes(operation: Attention, setting: ServingSetting, columns: PhaseColumns) -> Number:
-    """The KV cache of one layer, scales included."""
-    shards = kv_head_shards(K=operation.num_cached_heads, Y=columns.tensor) * columns.degree(("cp",))
-    sequences, slots = columns.sequences_size, cached_tokens(operation, setting)
+def cache_bytes(
+    operation: Attention, setting: ServingSetting, columns: PhaseColumns, *, tokens: Number, sequences: Number
+) -> Number:
+    """The KV cache of one layer on a device, scales included, for so many tokens of each sequence."""
+    shards = columns.cache_shards(operation.num_cached_heads)
     stored = BYTES_OF[setting.dtypes.kv_cache]
     token_elements = _token_elements(operation, setting.row_elements)
-    cached = layer_cache_bytes(B=sequences, T=slots, token_elements=token_elements, shards=shards, b_kv=stored)
+    cached = layer_cache_bytes(B=sequences, T=tokens, token_elements=token_elements, shards=shards, b_kv=stored)
     if stored > 1:
         return cached
     num_scales = 1 if operation.caches_latents else 2 * operation.num_kv_heads
-    return cached + layer_scale_bytes(B=sequences, T=slots, num_scales=num_scales, shards=shards)
+    return cached + layer_scale_bytes(B=sequences, T=tokens, num_scales=num_scales, shards=shards)
 
 
 def _token_elements(operation: Attention, row_elements: int) -> float:
@@ -279,22 +319,8 @@ def _token_elements(operation: Attention, row_elements: int) -> float:
     return operation.num_kv_heads * sum(padded_elements(H=width, row_elements=row_elements) for width in widths)
 
 
-def _working_bytes(layer: Layer, setting: ServingSetting, columns: PhaseColumns, phase: Phase) -> Number:
-    """The largest block's intermediates: what its matmuls read and make, beside the residual stream."""
-    tokens = setting.prompt_len / columns.degree(("cp",)) if phase == "prefill" else 1.0
-    stream, rows = embed_dim(setting.tree), columns.sequences_size * tokens
-    widest: Number = 0.0
-    for block in layer.blocks:
-        made: Number = 0.0
-        for operation in block.operations:
-            for item in named_outputs(operation):
-                made = made + item.size / _shards(item.axes, item.shape, columns)
-        widest = larger(widest, made)
-    return rows * (widest + 2 * stream) * BYTES_OF[setting.dtypes.compute]
-
-
-def _shards(axes: tuple[str, ...], shape: tuple[int, ...], columns: PhaseColumns) -> Number:
-    """Ways in which an array is split over tensor and expert axes."""
+def split_ways(axes: tuple[str, ...], shape: tuple[int, ...], columns: PhaseColumns) -> Number:
+    """Ways in which an array of these logical axes is split over tensor and expert axes."""
     split = [(axis, size) for axis, size in zip(axes, shape, strict=True) if size > 1]
     shards: Number = 1.0
     if any(TENSOR_AXES[0] in MESH_AXES_OF.get(axis, ()) and axis != "kv_heads" for axis, _ in split):
@@ -304,8 +330,10 @@ def _shards(axes: tuple[str, ...], shape: tuple[int, ...], columns: PhaseColumns
     return shards * columns.degree(MESH_AXES_OF["experts"]) if "experts" in axes else shards
 
 
-def _attentions(blocks: Iterable[Block]) -> Iterator[Attention]:
-    for block in blocks:
-        for operation in block.operations:
-            if isinstance(operation, Attention) and operation.cached:
-                yield operation
+def cached_attentions(tree: ModelTree) -> Iterator[tuple[Attention, int]]:
+    """The attentions that keep a cache of their own, with how many layers have each."""
+    for layer in tree.layers:
+        for block in layer.blocks:
+            for operation in block.operations:
+                if isinstance(operation, Attention) and operation.cached:
+                    yield operation, layer.count
