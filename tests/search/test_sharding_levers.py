@@ -74,6 +74,21 @@ def test_fsdp_over_two_axes_gathers_as_much_as_over_one() -> None:
     assert moved_bytes(two, "link.weights") == pytest.approx(moved_bytes(one, "link.weights"))
 
 
+@pytest.mark.parametrize(
+    ("asked", "chosen"),
+    [
+        ({"fsdp_transpose": -1}, {"fsdp_transpose": 16}),
+        ({"fsdp": 4, "fsdp_transpose": -1}, {"fsdp": 4, "fsdp_transpose": 4}),
+        ({"fsdp": 2, "tp": -1, "tp_sequence": -1}, {"fsdp": 2, "tp": 8}),
+        ({"fsdp": 2, "tp_sequence": -1}, {"fsdp": 2, "tp_sequence": 8}),
+    ],
+)
+def test_an_axis_left_open_by_name_is_searched_and_of_two_tensor_axes_one(
+    asked: dict[str, int], chosen: dict[str, int]
+) -> None:
+    assert dict(pinned(asked, on="v5p:2x2x4").plan.mesh) == chosen
+
+
 def test_fsdp_across_slices_halves_memory_and_crosses_the_network_for_every_layer() -> None:
     """Weights that both slices hold cross it once, as gradients."""
     inside = pinned({"fsdp": 16, "dcn_dp": 2}, on="2*v5p:2x2x4")

@@ -271,7 +271,11 @@ def test_memory_capacity_binds_where_what_does_not_fit_would_be_a_tenth_faster()
     workload = Workload(seq_len=4096, global_batch=4096)
     deepseek = replace(MAIN, model=load_model("deepseek3-671b"), hardware=parse_slice("tpu7x:4x8x8"), workload=workload)
 
-    assert train(deepseek).best.bound == "memory_capacity"
+    best = train(deepseek).best
+
+    assert best.bound == "memory_capacity"
+    assert best.busiest in {"compute", "ici"}
+    assert "of this one" in best.bound_reason
     assert train(MAIN).best.bound == "compute"
 
 

@@ -82,7 +82,7 @@ def _guides(answer: ScaleAnswer) -> Iterator[Guide]:
     """Where communication begins to bind, and where scaling ends."""
     binds, ends = answer.communication_binds, answer.ends
     if binds is not None and binds is not answer.planned[0] and binds is not ends:
-        name = "network binds" if binds.best is not None and binds.best.bound == "network" else "links bind"
+        name = "network binds" if binds.best is not None and binds.best.busiest == "network" else "links bind"
         yield Guide(name=name, x=float(binds.hardware.num_chips))
     if ends is not None:
         yield Guide(name="ends", x=float(ends.hardware.num_chips))
@@ -161,7 +161,7 @@ def _row(point: ScalePoint, seq_len: int) -> tuple[Cell, ...]:
         Cell(text=format_count(point.tokens_per_s)),
         Cell(text=f"{point.efficiency:.0%}", tone=_tone(point.efficiency)),
         Cell(text=format_fraction(point.communication_fraction)),
-        Cell(text=_WAITS[best.bound]),
+        Cell(text=", ".join(dict.fromkeys([_WAITS[best.bound], _WAITS[best.busiest]]))),
     )
 
 
@@ -202,7 +202,7 @@ def _binds(answer: ScaleAnswer) -> Iterator[Cell]:
     if binds is None:
         yield Cell(text="In these plans it does not: no step waits for links or the network above all.")
     else:
-        waits = _WAITS[binds.best.bound] if binds.best is not None else ""
+        waits = _WAITS[binds.best.busiest] if binds.best is not None else ""
         chips = _chips(binds.hardware.num_chips)
         yield Cell(text=f"In these plans from {chips} on: the step waits for {waits} above all.", tone="warn")
 
@@ -249,6 +249,7 @@ def _point_json(point: ScalePoint, *, seq_len: int) -> dict[str, Json]:
             "low_s": best.step.low_s,
             "high_s": best.step.high_s,
             "bound": best.bound,
+            "busiest": best.busiest,
             "bound_reason": best.bound_reason,
             "mfu": best.mfu,
             "memory_bytes": best.memory.total_bytes,

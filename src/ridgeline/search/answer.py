@@ -108,6 +108,7 @@ class PlanEstimate:
         mfu: Model FLOPs over what the chips could do in bf16 in that time (convention: `mfu_convention`).
         tokens_per_s_per_chip: Throughput.
         slower_because: For an alternative, what makes it slower than the best; "" for the best.
+        held: What the plan itself waits for, where its bound is the memory that a faster one would need; else None.
     """
 
     plan: Plan
@@ -118,6 +119,12 @@ class PlanEstimate:
     mfu: float
     tokens_per_s_per_chip: float
     slower_because: str = ""
+    held: Bound | None = None
+
+    @property
+    def busiest(self) -> Bound:
+        """The resource that is busy longest, whether or not memory holds a faster plan back."""
+        return self.held or self.bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

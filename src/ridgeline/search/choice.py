@@ -140,7 +140,8 @@ def held_by_memory(
         return best
     faster, needed = format_fraction(1 - roomless_s / fastest_s), format_bytes(roomless_bytes)
     held = f"a plan that takes {faster} less needs {needed} of {format_bytes(best.memory.usable_bytes)} a device"
-    return replace(best, bound="memory_capacity", bound_reason=f"{held}; of this one {best.bound_reason}")
+    reason = f"{held}; of this one {best.bound_reason}"
+    return replace(best, bound="memory_capacity", bound_reason=reason, held=best.bound)
 
 
 def rivals(table: PlanTable, costs: Costs, fits: NDArray[np.bool_], best: int) -> list[int]:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 SEARCHED_AXES = ("ep", "tp_sequence", "tp", "cp", "pp", "dp", "fsdp")
 """Axes that are searched when they are not pinned, the most constrained first; fsdp takes what is left.
 
-`tp` and `tp_sequence` split the same dimensions at the same cost: where both are free, only `tp` is searched."""
+`tp` and `tp_sequence` split the same dimensions at the same cost: where both are free, only `tp` is searched. So do
+`fsdp` and `fsdp_transpose`, which is searched only where a mesh leaves it open by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +206,8 @@ def _inside_slice(
     uneven = hardware.chip.vendor != "google"
     fixed = {axis: pinned[axis] for axis in ICI_AXES if axis in pinned}
     only = "tp" if "tp" not in pinned else "tp_sequence"
-    free = [axis for axis in SEARCHED_AXES if axis not in pinned and (axis == only or axis not in TENSOR_AXES)]
+    searched = ("fsdp_transpose", *SEARCHED_AXES) if fixed else SEARCHED_AXES
+    free = [axis for axis in searched if axis not in pinned and (axis == only or axis not in TENSOR_AXES)]
     for axis, degree in fixed.items():
         reason = limits.refusal(axis, degree, uneven_stages=uneven)
         if reason:

@@ -132,7 +132,7 @@ class ScaleAnswer:
     @property
     def communication_binds(self) -> ScalePoint | None:
         """The smallest size whose step waits for links or the network above all; None for none."""
-        bound = (point for point in self.points if point.best and point.best.bound in {"ici", "network"})
+        bound = (point for point in self.points if point.best and point.best.busiest in {"ici", "network"})
         return next(bound, None)
 
 
