@@ -37,9 +37,6 @@ UNRESOLVED = 0.01
 
 def main(arguments: Sequence[str]) -> int:
     """Prints one table, or keeps what a compiler said."""
-    if arguments[0] == "record":
-        record(arguments[1], json.loads(Path(arguments[2]).read_text(encoding="utf-8")))
-        return 0
     tables = {
         "pairs": pair_table,
         "left-out": left_out_table,
@@ -47,7 +44,14 @@ def main(arguments: Sequence[str]) -> int:
         "compiled": compiled_table,
         "kernels": kernel_table,
     }
-    sys.stdout.write("".join(f"{line}\n" for line in tables[arguments[0]]()))
+    match arguments:
+        case ["record", name, file]:
+            record(name, json.loads(Path(file).read_text(encoding="utf-8")))
+        case [name] if name in tables:
+            sys.stdout.write("".join(f"{line}\n" for line in tables[name]()))
+        case _:
+            sys.stderr.write(__doc__ or "")
+            return 2
     return 0
 
 

@@ -25,6 +25,9 @@ PUBLISHER = "AI-Hypercomputer/tpu-recipes"
 LEAST_CAUSE = 0.005
 """Part of a step from which a difference of one cause is told."""
 
+NOTHING = 0.0005
+"""Part of a step below which two plans are equally fast."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
@@ -79,7 +82,11 @@ def precision_in_words(case: MeasuredCase) -> str:
 
 def differences(recipe: Recipe) -> Iterator[str]:
     """What differs, in sentences: the choices, the time they save by cause, the memory."""
-    yield from _choices(recipe)
+    choices = list(_choices(recipe))
+    if not choices:
+        yield "the same plan"
+        return
+    yield from choices
     step_s = recipe.published.step.expected_s
     before, after = (time_by_cause(plan.step.parts) for plan in (recipe.published, recipe.planned))
     changes = {cause: (after.get(cause, 0.0) - before.get(cause, 0.0)) / step_s for cause in {**before, **after}}
@@ -88,10 +95,8 @@ def differences(recipe: Recipe) -> Iterator[str]:
         for cause, change in sorted(changes.items(), key=lambda each: -abs(each[1]))
         if abs(change) >= LEAST_CAUSE
     ]
-    faster = "faster" if recipe.saved >= 0 else "slower"
-    verdict = "less than the estimate resolves" if abs(recipe.saved) < recipe.resolved else "which it does resolve"
     causes = f" ({', '.join(told)} of the step)" if told else ""
-    yield f"{abs(recipe.saved):.1%} {faster} on paper, {verdict}{causes}"
+    yield f"{_pace(recipe)}{causes}"
     if recipe.published.memory.verdict != "fits":
         yield "the published plan is too near the limit, or past it, for the planner to choose"
 
@@ -106,5 +111,12 @@ def _choices(recipe: Recipe) -> Iterator[str]:
     kept, kept_before = kept_in_words(model, planned.remat), kept_in_words(model, published.remat)
     if kept != kept_before:
         yield "another remat policy"
-    if (ours, planned.gradient_accumulation, kept) == (theirs, published.gradient_accumulation, kept_before):
-        yield "the same plan"
+
+
+def _pace(recipe: Recipe) -> str:
+    """How much faster the planner's choice is, and whether the estimate can tell."""
+    if abs(recipe.saved) < NOTHING:
+        return "equally fast on paper"
+    faster = "faster" if recipe.saved > 0 else "slower"
+    verdict = "less than the estimate resolves" if abs(recipe.saved) < recipe.resolved else "which it does resolve"
+    return f"{abs(recipe.saved):.1%} {faster} on paper, {verdict}"
