@@ -90,7 +90,7 @@ class Uncertainty:
     """Half-widths of the 80% interval, as fractions.
 
     Attributes:
-        values: By kind of chip and `PARTS` or `WHOLE`: `TPU.arithmetic`; by what is unseen: `unseen.chip`.
+        values: By kind of chip and `PARTS`, `WHOLE` or what is unseen: `TPU.arithmetic`, `TPU.unseen_chip`.
         seen: What was seen, by kind of chip.
         facts: Every number with its source.
     """
@@ -148,7 +148,7 @@ def half_width_fraction(
 
     Source: Ridgeline docs/accuracy.md.
 
-    >>> values = {"TPU.arithmetic": 0.06, "TPU.anything": 0.08, "unseen.chip": 0.24}
+    >>> values = {"TPU.arithmetic": 0.06, "TPU.anything": 0.08, "TPU.unseen_chip": 0.24}
     >>> known, shares = Uncertainty(values=values, seen={}, facts={}), {"arithmetic": 1.0, "anything": 1.0}
     >>> half_width_fraction(share_of_part=shares, uncertainty=known, kind="TPU", unseen=())
     0.1
@@ -163,7 +163,7 @@ def half_width_fraction(
     """
     return hypot(
         *(share * uncertainty.values[f"{kind}.{part}"] for part, share in share_of_part.items()),
-        *(uncertainty.values[f"unseen.{what}"] for what in unseen),
+        *(uncertainty.values[f"{kind}.unseen_{what}"] for what in unseen),
     )
 
 
@@ -171,4 +171,4 @@ def uncertainty_keys() -> Iterator[str]:
     """Every key that `Uncertainty.values` must have."""
     for kind in ("TPU", "GPU"):
         yield from (f"{kind}.{part}" for part in (*PARTS, *WHOLE))
-    yield from (f"unseen.{what}" for what in UNSEEN)
+        yield from (f"{kind}.unseen_{what}" for what in UNSEEN)

@@ -34,7 +34,7 @@ class Scheme:
 
     Attributes:
         name: What is left out: `clusters`, `families`, `scales`, `chips`, `parallelism`.
-        part: Of a case, which part it belongs to.
+        part: Of a case, which part it belongs to; "" where there is nothing to leave out.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Folds:
 
     Attributes:
         selections: True where a fit sees a row; the first fit sees all; [selections, rows].
-        unseen_by: Of every scheme, the number of the fit that did not see a row; [rows].
+        unseen_by: Of every scheme, the number of the fit that did not see a row; 0 where it has no part; [rows].
     """
 
     selections: NDArray[np.bool_]
@@ -85,7 +85,7 @@ def folds(rows: Sequence[Observation], schemes: Sequence[Scheme] = SCHEMES) -> F
     for scheme in schemes:
         parts = [scheme.part(row.case) for row in rows]
         unseen = np.zeros(len(rows), dtype=np.int64)
-        for part in sorted(set(parts)):
+        for part in sorted(set(parts) - {""}):
             is_held_out = np.array([each == part for each in parts])
             unseen[is_held_out] = len(selections)
             selections.append(~is_held_out)

@@ -1,0 +1,127 @@
+"""Writes what measured steps settled: one file a chip, and one of uncertainties."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ridgeline.cost.calibration import UNCERTAINTY_FILE
+from ridgeline.cost.uncertainty import model_family, parallelism, uncertainty_keys
+from ridgeline.hardware.chip import Fact
+from ridgeline.study.kernels.writing import calibration_toml
+from ridgeline.study.steps.parameters import KINDS
+from ridgeline.units import format_things
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import date
+
+    from ridgeline.study.steps.fit import Fits
+    from ridgeline.study.steps.observations import Observation
+
+_SOURCE: Final = "Ridgeline docs/accuracy.md"
+_MOST_NAMED: Final = 4
+
+NOT_LEFT_OUT: Final = ("unseen_model_kind", "unseen_precision")
+"""Uncertainties that no cross-validation settles."""
+
+
+def steps_toml(
+    rows: Sequence[Observation], fits: Fits, *, held: frozenset[tuple[str, str]], fitted_on: date
+) -> dict[str, str]:
+    """The file of every chip that was measured, by name.
+
+    Args:
+        rows: Measured steps.
+        fits: The first one saw all rows.
+        held: Parameters that are left out: they stay at their priors.
+        fitted_on: The day.
+    """
+    files: dict[str, str] = {}
+    for index, chip in enumerate(fits.chips):
+        those = [number for number, row in enumerate(rows) if row.case.chip == chip]
+        kind, prior = rows[those[0]].kind, rows[those[0]].prior
+        fitted = _fitted_to([rows[number] for number in those], fitted_on) + _residual(rows, fits, those)
+        facts: dict[str, Fact] = {}
+        for column, parameter in enumerate(fits.parameters):
+            if (kind, parameter.key) in held:
+                continue
+            before = float(getattr(prior, parameter.key))
+            value = min(before * float(fits.factors[0, index, column]), parameter.largest)
+            left = float(fits.deviations[0, index, column])
+            note = f"Prior {before:.3g} ({parameter.why}). {fitted} Known to {np.expm1(left):.0%}."
+            facts[parameter.key] = Fact(
+                value=float(f"{value:.3g}"),
+                kind="measured",
+                source=_sources([rows[number] for number in those]),
+                note=note,
+            )
+        files[f"{chip}.toml"] = calibration_toml(chip, facts, heading=("Settled by whole training steps.",)) + "\n"
+    return files
+
+
+def uncertainty_toml(
+    rows: Sequence[Observation], uncertainties: Mapping[str, float], *, fitted_on: date
+) -> dict[str, str]:
+    """The file of uncertainties, by name.
+
+    Args:
+        rows: Measured steps.
+        uncertainties: By key.
+        fitted_on: The day.
+    """
+    lines = ["# Half-widths of the interval that holds eight of ten measured steps. Method: docs/accuracy.md."]
+    for key in uncertainty_keys():
+        kind = key.partition(".")[0]
+        those = [row for row in rows if kind == row.kind and not key.endswith(NOT_LEFT_OUT)]
+        lines += (
+            "",
+            f"[{key}]",
+            f"value = {uncertainties[key]:.3g}",
+            f'kind = "{"measured" if those else "derived"}"',
+            f'source = "{_SOURCE}"',
+            f'note = "{_fitted_to(those, fitted_on)}"',
+        )
+    for kind in KINDS:
+        lines += ("", f"[seen.{kind}]", *_seen([row for row in rows if row.kind == kind]))
+    return {UNCERTAINTY_FILE: "\n".join(lines) + "\n"}
+
+
+def _seen(rows: Sequence[Observation]) -> Iterator[str]:
+    """What measured steps had."""
+    lists = {
+        "chips": {row.case.chip for row in rows},
+        "models": {model_family(row.case.model) for row in rows},
+        "model_kinds": {row.case.model_kind for row in rows},
+        "parallelism": {way for row in rows for way in parallelism(row.case.job.plan.mesh)},
+        "precisions": {row.case.precision for row in rows},
+    }
+    for name, values in lists.items():
+        quoted = (f'"{value}"' for value in sorted(values))
+        yield f"{name} = [{', '.join(quoted)}]"
+    yield f"num_chips = {max((row.case.chips for row in rows), default=0)}"
+
+
+def _fitted_to(rows: Sequence[Observation], fitted_on: date) -> str:
+    if not rows:
+        return "A prior: nothing that was measured tells."
+    clusters = len({row.case.cluster for row in rows})
+    return (
+        f"Fitted on {fitted_on.isoformat()} to {format_things(len(rows), 'step')} of {format_things(clusters, 'job')}."
+    )
+
+
+def _residual(rows: Sequence[Observation], fits: Fits, those: Sequence[int]) -> str:
+    """What the fit leaves of the errors of a chip's rows."""
+    errors = np.array([fits.expected_s[0, number] / rows[number].case.step_s - 1 for number in those])
+    return f" Median error left {np.median(np.abs(errors)):.1%}, signed {np.median(errors):+.1%}."
+
+
+def _sources(rows: Sequence[Observation]) -> str:
+    """By whom they were published, most rows first."""
+    counts = Counter(row.case.source.split(" ")[0] or "unstated" for row in rows)
+    named = [name for name, _ in counts.most_common(_MOST_NAMED)]
+    more = len(counts) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
