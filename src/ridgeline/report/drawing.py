@@ -26,6 +26,7 @@ DOT_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
 _LEFT, _RIGHT, _TOP, _BOTTOM = 124, 24, 48, 56
 _MOST_TICKS = 12
 _WORDS, _SMALL = 13, 11
+_LONGEST_NAME = 180
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +133,14 @@ class _Frame:
     def _guide(self, guide: Guide) -> Iterator[Element]:
         x, bottom = self._x(guide.x), (self.row + 1) * HEIGHT - _BOTTOM
         yield Line(points=((x, self.row * HEIGHT + _TOP), (x, bottom)), colour=INK, dashed=True)
-        yield Words(x=x + 5, y=bottom - 8, text=guide.name, size=_SMALL)
+        at_end = x > WIDTH - _RIGHT - _LONGEST_NAME
+        yield Words(
+            x=x - 5 if at_end else x + 5,
+            y=bottom - 8,
+            text=guide.name,
+            size=_SMALL,
+            anchor="end" if at_end else "start",
+        )
 
     def _curve(self, curve: Curve, index: int) -> Iterator[Element]:
         """The curve, and its name in the legend at the right: low, or high where all curves fall."""
@@ -140,8 +148,8 @@ class _Frame:
         width = 1.0 if curve.reference else 2.5
         points = tuple((self._x(x), self._y(y)) for x, y in curve.points)
         yield Line(points=points, colour=colour, width=width, dashed=curve.dashed)
-        fall = all(each.points[-1][1] < each.points[0][1] for each in self.chart.curves if each.points)
-        y = self.row * HEIGHT + _TOP + 18 + 18 * index if fall else (self.row + 1) * HEIGHT - _BOTTOM - 30 - 18 * index
+        high, low = self.row * HEIGHT + _TOP + 18, (self.row + 1) * HEIGHT - _BOTTOM - 30
+        y = high + 18 * index if self._falls else low - 18 * index
         right = WIDTH - _RIGHT - 150
         yield Line(points=((right, y - 4), (right + 24, y - 4)), colour=colour, width=width, dashed=curve.dashed)
         yield Words(x=right + 32, y=y, text=curve.name, size=_SMALL)
@@ -161,18 +169,24 @@ class _Frame:
         if self.chart.numbered:
             yield from self._numbered(mark, index, colour)
             return
-        at_end = x > WIDTH - _RIGHT - 180
+        at_end = x > WIDTH - _RIGHT - _LONGEST_NAME
         yield Dot(x=x, y=y, radius=6, colour=colour)
         yield Words(x=x - 10 if at_end else x + 10, y=y + 20, text=mark.name, anchor="end" if at_end else "start")
 
     def _numbered(self, mark: Mark, index: int, colour: str) -> Iterator[Element]:
-        """The dot with a number above it, and the number with the name in a list at the upper right."""
+        """The dot with a number above it, and the number with the name in a list at the upper right, below curves'."""
         x, y = self._x(mark.x), self._y(mark.y)
         yield Dot(x=x, y=y, radius=5, colour=colour)
         yield Words(x=x + 3, y=y - 8, text=str(index + 1), size=_SMALL, colour=colour)
-        top = self.row * HEIGHT + _TOP + 12 + 18 * index
+        above = len(self.chart.curves) if self._falls else 0
+        top = self.row * HEIGHT + _TOP + 18 + 18 * (above + index)
         yield Words(x=WIDTH - _RIGHT - 232, y=top, text=str(index + 1), size=_SMALL, colour=colour, anchor="end")
         yield Words(x=WIDTH - _RIGHT - 226, y=top, text=mark.name, size=_SMALL)
+
+    @property
+    def _falls(self) -> bool:
+        """Whether all curves fall: the upper right is free then."""
+        return all(each.points[-1][1] < each.points[0][1] for each in self.chart.curves if each.points)
 
     def _x(self, value: float) -> float:
         return _LEFT + (WIDTH - _LEFT - _RIGHT) * self.chart.x.fraction(value)
