@@ -161,3 +161,11 @@ def test_every_published_row_is_a_case_or_is_left_out() -> None:
 
     assert len(cases) + len(left_out) == len(rows) == 513
     assert len(cases) == 451
+
+
+def test_attention_was_not_fused_in_the_papers_of_2021_and_2022_and_first_so_in_triton() -> None:
+    paper = {"source": "arXiv 2205.05198 (Korthikanti 2022) Table 5", "framework": "Megatron-LM"}
+
+    assert case_of(**paper).job.plan.attention.kernel == "dot_product"
+    assert case_of(framework="llm-foundry/Composer FSDP").job.plan.attention.kernel == "flash"
+    assert case_of().job.plan.attention.kernel is None

@@ -1,4 +1,7 @@
-"""How much longer attention takes in a program other than the fastest known on a chip."""
+"""How much longer attention takes in a program other than the fastest known on a chip.
+
+T    queries      S    keys      N    query heads      b_a  bytes of an element
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,59 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ridgeline.cost.work import Number
     from ridgeline.job.job import AttentionProgram
 
+_FIRST_GENERATION: Final = 1.4
+"""Time of the first fused attention, as written in Triton, over FlashAttention-2's on the same chip: 1.3 to 1.5 times.
+Source: Dao, FlashAttention-2, arXiv:2307.08691, section 4.1."""
+
+_UNFUSED: Final = 1.3
+"""Time of a backward pass in two kernels, one for dK and dV, one for dQ, over one kernel's: 7 products instead of 5, and
+every tile begun twice. Measured over forward on v6e: 38.7/18.2 of JAX's splash, 40.1/24.5 of tokamax's.
+Source: yxanul/yxTPU (183bdc5, results/RESULTS.md, 2026-07-20)."""
+
 _SLOWER: Final[Mapping[tuple[str, str], tuple[float, float]]] = {
-    ("h100", "flash"): (1.66, 1.30),
-    ("h200", "flash"): (1.66, 1.30),
+    ("a100-40gb", "flash"): (_FIRST_GENERATION, _FIRST_GENERATION),
+    ("a100-80gb", "flash"): (_FIRST_GENERATION, _FIRST_GENERATION),
+    ("h100", "flash"): (1.66 * _FIRST_GENERATION, 1.30 * _FIRST_GENERATION),
+    ("h200", "flash"): (1.66 * _FIRST_GENERATION, 1.30 * _FIRST_GENERATION),
+    **{(chip, "flash"): (1.0, _UNFUSED) for chip in ("v3", "v4", "v5e", "v5p", "v6e", "tpu7x")},
 }
-"""Time over that of the calibrated kernel, forward and backward, by chip and program: kernels that do not use Hopper's
-asynchronous copies and warp groups. Geometric means over causal shapes of head dim 128, 2,048 to 16,384 tokens; h200 as
-h100, the same units.
+"""Time over that of the calibrated kernel, forward and backward, by chip and program. On TPUs `flash` is JAX's splash as
+MaxText runs it by default, its backward pass in two kernels. On GPUs it is FlashAttention's first
+generation, in Triton. On Hopper no such kernel uses asynchronous copies and warp groups: geometric means over causal
+shapes of head dim 128, 2,048 to 16,384 tokens; h200 as h100, the same units.
 Source: https://github.com/openxla/tokamax (783ea957, tokamax/data/autotuning/nvidia_h100_80gb_hbm3): the best
 `pallas_triton_flash_attention` over the best `pallas_mosaic_gpu_flash_attention`."""
+
+SCORE_PASSES: Final = (6, 9)
+"""Reads and writes of all scores where no kernel fuses attention, forward and backward.
+
+Forward: the product writes them; scale, mask and softmax read and write; dropout too; the second product reads.
+Backward: probabilities read, their gradient written; dropout and softmax backward read and write (two, and three);
+two products read.
+Source: derived; Megatron-LM's fused scale-mask-softmax kernel (arXiv:2104.04473, section 4.2) leaves these.
+"""
 
 
 def slower_ratios(chip_name: str, program: AttentionProgram | None) -> tuple[float, float]:
     """Time of a program over the calibrated one's, forward and backward; 1 where nothing is known.
 
-    >>> slower_ratios("h100", "flash"), slower_ratios("h100", None)
-    ((1.66, 1.3), (1.0, 1.0))
+    >>> slower_ratios("a100-80gb", "flash"), slower_ratios("h100", None)
+    ((1.4, 1.4), (1.0, 1.0))
     """
     return _SLOWER.get((chip_name, program or ""), (1.0, 1.0))
+
+
+def scores_traffic_bytes(*, T: Number, S: Number, N: Number, b_a: float, num_passes: int) -> Number:
+    """Traffic of attention that writes its scores to memory, masked ones too.
+
+    Formula: num_passes · T · S · N · b_a
+
+    Source: derived; see SCORE_PASSES.
+
+    >>> scores_traffic_bytes(T=4.0, S=8.0, N=2.0, b_a=2.0, num_passes=6)
+    768.0
+    """
+    return num_passes * T * S * N * b_a

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ridgeline.cost.attention_program import slower_ratios
+from ridgeline.cost.attention_program import SCORE_PASSES, scores_traffic_bytes, slower_ratios
 from ridgeline.cost.collectives import Transfer, exchange, gather, permute
 from ridgeline.cost.context import PARTIAL_BYTES, causal_imbalance, ring_handed_bytes, ring_merge_bytes
 from ridgeline.cost.kernel_time import visited_keys
@@ -25,7 +25,7 @@ from ridgeline.cost.roofline import (
 )
 from ridgeline.cost.token_exchange import gathered_tokens_bytes, sent_once_ratio
 from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, overlapped, scaled
-from ridgeline.model.accounting import keys_read
+from ridgeline.model.accounting import keys_in_reach, keys_read
 from ridgeline.model.operations import Attention, Dispatch, Elementwise, ExpertMatmul, Lookup, Matmul, Recurrence
 
 if TYPE_CHECKING:
@@ -143,6 +143,38 @@ def _product(
 
 
 def _attention(op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
+    is_plain = setting.attention_program == "dot_product" and setting.hardware.chip.switch is not None
+    times_s = _plain_attention_s if is_plain else _fused_attention_s
+    forward_s, backward_s = times_s(op, rows=rows, setting=setting, columns=columns)
+    flops = _attention_flops(op, rows=rows, setting=setting, columns=columns)
+    dtype, overhead_s = setting.dtypes.compute, setting.efficiency.matmul_overhead_s
+    gradient = Part(
+        name=f"{op.path}/gradient",
+        phase="backward",
+        resource="compute",
+        expected_s=backward_s + overhead_s,
+        work=Work(amounts={f"flops.{dtype}": flops * ATTENTION_BACKWARD_LEAST}),
+    )
+    forward = _arithmetic(op.path, "forward", forward_s + overhead_s, flops, dtype)
+    split = _ring if setting.context.strategy == "ring" else _gathered
+    return split(op, forward, gradient, rows=rows, setting=setting, columns=columns)
+
+
+def _attention_flops(op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Of scores that the mask lets through."""
+    visible_keys = keys_read(op, seq_len=setting.seq_len)
+    return attention_flops(T=rows, S=visible_keys, N=op.num_heads, H=_head_dim(op)) / columns.tensor
+
+
+def _head_dim(op: Attention) -> float:
+    """Mean of a key's and a value's."""
+    return (op.qk_head_dim + op.v_head_dim) / 2
+
+
+def _fused_attention_s(
+    op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> tuple[Number, Number]:
+    """Forward and backward of a kernel that computes blocks of scores and keeps none."""
     efficiency = setting.efficiency
     visible_keys = keys_read(op, seq_len=setting.seq_len)
     visited = visited_keys(
@@ -152,24 +184,32 @@ def _attention(op: Attention, *, rows: Number, setting: TrainingSetting, columns
         block_keys=efficiency.attention_block,
         row_keys=efficiency.attention_row_keys,
     )
-    width = (op.qk_head_dim + op.v_head_dim) / 2
-    flops = attention_flops(T=rows, S=visible_keys, N=op.num_heads, H=width) / columns.tensor
-    rate = setting.peak_flops_per_s(setting.dtypes.compute) * efficiency.at_head_dim(width) * visible_keys / visited
+    flops = _attention_flops(op, rows=rows, setting=setting, columns=columns)
+    reached = efficiency.at_head_dim(_head_dim(op)) * visible_keys / visited
+    rate = setting.peak_flops_per_s(setting.dtypes.compute) * reached
     busiest_flops = flops * _context_imbalance(op, setting=setting, columns=columns)
     slower_forward, slower_backward = slower_ratios(setting.hardware.chip.name, setting.attention_program)
-    forward_s = slower_forward * busiest_flops / (rate * efficiency.attention_forward) + efficiency.matmul_overhead_s
-    backward_s = ATTENTION_BACKWARD_FACTOR * busiest_flops / (rate * efficiency.attention_backward) * slower_backward
-    dtype = setting.dtypes.compute
-    gradient = Part(
-        name=f"{op.path}/gradient",
-        phase="backward",
-        resource="compute",
-        expected_s=backward_s + efficiency.matmul_overhead_s,
-        work=Work(amounts={f"flops.{dtype}": flops * ATTENTION_BACKWARD_LEAST}),
+    return (
+        slower_forward * busiest_flops / (rate * efficiency.attention_forward),
+        ATTENTION_BACKWARD_FACTOR * busiest_flops / (rate * efficiency.attention_backward) * slower_backward,
     )
-    forward = _arithmetic(op.path, "forward", forward_s, flops, dtype)
-    split = _ring if setting.context.strategy == "ring" else _gathered
-    return split(op, forward, gradient, rows=rows, setting=setting, columns=columns)
+
+
+def _plain_attention_s(
+    op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> tuple[Number, Number]:
+    """Forward and backward as products of matrices, and passes over all their scores."""
+    efficiency, dtype = setting.efficiency, setting.dtypes.compute
+    reach, num_heads = keys_in_reach(op, seq_len=setting.seq_len), op.num_heads / columns.tensor
+    products_s = attention_flops(T=rows, S=reach, N=num_heads, H=_head_dim(op)) / (
+        setting.peak_flops_per_s(dtype) * efficiency.matmul[dtype]
+    )
+    forward_s, backward_s = (
+        scores_traffic_bytes(T=rows, S=reach, N=num_heads, b_a=setting.activation_bytes, num_passes=num_passes)
+        / (setting.hbm_bytes_per_s * efficiency.elementwise)
+        for num_passes in SCORE_PASSES
+    )
+    return products_s + forward_s, ATTENTION_BACKWARD_LEAST * products_s + backward_s
 
 
 def _context_imbalance(op: Attention, *, setting: TrainingSetting, columns: PlanColumns) -> Number:

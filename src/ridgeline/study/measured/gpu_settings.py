@@ -34,6 +34,7 @@ _RELEASE = re.compile(r"\b(2\d)\.(\d\d)\b")
 _GRAPHS_SINCE = (26, 6)
 """Megatron-Bridge, scripts/performance: `cuda_graph_impl="full_iteration"` in recipes of that release for racks."""
 
+_BEFORE_FUSED_ATTENTION: Final = ("2104.04473", "2205.05198")
 _GPUS_PER_NODE = 8
 _USUAL_TURNS = 4
 _BITS_PER_BYTE = 8
@@ -214,7 +215,7 @@ def has_distributed_optimizer(record: Record) -> bool:
     zero = record.get("zero")
     if zero is not None:
         return zero != 0
-    return not any(paper in text(record, "source") for paper in ("2104.04473", "2205.05198")) and not is_of_2021(record)
+    return not any(paper in text(record, "source") for paper in _BEFORE_FUSED_ATTENTION) and not is_of_2021(record)
 
 
 def is_of_2021(record: Record) -> bool:
@@ -292,12 +293,15 @@ def _is_of_bridge(record: Record) -> bool:
 
 
 def attention_of(record: Record) -> Choice:
-    """The attention kernel: llm-foundry's is Triton's of before Hopper's asynchronous units.
+    """The attention kernel: llm-foundry's is Triton's of FlashAttention's first generation; before it none was fused.
 
-    Source: llm-foundry, scripts/train/benchmarking (`attn_impl: triton`).
+    Source: llm-foundry, scripts/train/benchmarking (`attn_impl: triton`); arXiv:2104.04473 and arXiv:2205.05198, which
+    count the scores among the activations.
     """
     if "llm-foundry" in text(record, "framework"):
-        return Choice(value="flash", assumed="attention by a kernel older than Hopper")
+        return Choice(value="flash", assumed="attention by FlashAttention's first kernels")
+    if is_of_2021(record) or any(paper in text(record, "source") for paper in _BEFORE_FUSED_ATTENTION):
+        return Choice(value="dot_product", assumed="attention not fused")
     return Choice(value=None)
 
 
