@@ -17,7 +17,7 @@ from ridgeline.hlo.text import parse_hlo
 from ridgeline.search.estimate import verdict
 from ridgeline.search.pinned import pinned_columns
 from ridgeline.study.beside_equation import beside_equation
-from ridgeline.study.chosen_job import chosen_job
+from ridgeline.study.chosen_job import chosen_job, for_our_program
 from ridgeline.study.compiled_program import readable_program, who_is_asked
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def compile_job(
     """
     asked = who_is_asked(job, program=program, compiler=compiler, maxtext_python=maxtext_python)
     progress("choosing a plan")
-    chosen, estimate = chosen_job(job if asked.program == "maxtext" else _as_ours_runs(job))
+    chosen, estimate = chosen_job(job if asked.program == "maxtext" else for_our_program(job))
     readable = readable_program(chosen, asked)
     compilation = compile_program(readable.compilable, limits=limits, progress=progress)
     progress("reading the compiled program")
@@ -141,14 +141,6 @@ def compile_job(
         summary=summary,
         beside=beside_equation(chosen, estimate, summary, host_bytes=None if memory is None else memory.host_bytes),
     )
-
-
-def _as_ours_runs(job: Job) -> Job:
-    """The job with tokens sent to experts and weights gathered as our program does it, unless it says otherwise."""
-    experts, pipeline = job.plan.experts, job.plan.pipeline
-    experts = replace(experts, exchange=experts.exchange or "all_to_all")
-    pipeline = replace(pipeline, gather_once=pipeline.gather_once or False)
-    return replace(job, plan=replace(job.plan, experts=experts, pipeline=pipeline))
 
 
 def compiled_summary(readable: ReadableProgram, compilation: Compilation) -> HloSummary | None:
