@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ridgeline.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+MILLION: Final = 1e6
+"""Tokens that a price of serving is for."""
 
 _ABSURD = 1e30
 _NUMBER_AND_UNIT = re.compile(r"([+-]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\W\d_]*)")

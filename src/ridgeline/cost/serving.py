@@ -74,14 +74,14 @@ class PhaseColumns:
         degrees: Mesh axis to its degree; an axis that is absent is 1.
         batch_size: Sequences of a pass, on all devices.
         links: Group of `placement.GROUPS` to its wiring; empty where nothing is timed.
-        cache_spread: 1 where devices beyond the key-value heads share out sequences, or the tokens of one, instead of
-            holding copies of their cache.
+        cache_spread_share: 1 where devices beyond the key-value heads share out sequences, or the tokens of one,
+            instead of holding copies of their cache.
     """
 
     degrees: Mapping[str, Number]
     batch_size: Number
     links: Mapping[str, Link] = field(default_factory=dict[str, "Link"])
-    cache_spread: Number = 0.0
+    cache_spread_share: Number = 0.0
 
     def degree(self, axes: Iterable[str]) -> Number:
         """Product of the degrees of several axes."""
@@ -98,7 +98,7 @@ class PhaseColumns:
     def cache_shards(self, num_heads: float) -> Number:
         """Ways in which the cache of so many heads is split: by heads, over `cp`, and spread if it is."""
         heads = kv_head_shards(K=num_heads, Y=self.tensor)
-        spread = 1.0 + self.cache_spread * (self.tensor / heads - 1.0)
+        spread = 1.0 + self.cache_spread_share * (self.tensor / heads - 1.0)
         return heads * spread * self.degree(("cp",))
 
     @property
@@ -200,7 +200,7 @@ def held_weight_bytes(setting: ServingSetting, columns: PhaseColumns) -> Number:
     """Weights of a device, copies of key-value heads included."""
     total: Number = 0.0
     for tensor, count, _ in step_weights(setting.tree):
-        elements = tensor.size * count / split_ways(tensor.axes, tensor.shape, columns)
+        elements = tensor.size * count / split_shards(tensor.axes, tensor.shape, columns)
         total = total + weight_bytes(P=elements, b_w=BYTES_OF[setting.dtypes.weights])
     return total
 
@@ -210,7 +210,7 @@ def held_cache_bytes(setting: ServingSetting, columns: PhaseColumns) -> Number:
     total: Number = 0.0
     for operation, count in cached_attentions(setting.tree):
         tokens = cached_tokens(operation, setting)
-        held = cache_bytes(operation, setting, columns, tokens=tokens, sequences=columns.sequences_size)
+        held = cache_bytes(operation, setting, columns, tokens=tokens, num_sequences=columns.sequences_size)
         total = total + count * held
     return total
 
@@ -224,7 +224,7 @@ def working_bytes(setting: ServingSetting, columns: PhaseColumns, *, rows: Numbe
             made: Number = 0.0
             for operation in block.operations:
                 for item in named_outputs(operation):
-                    made = made + item.size / split_ways(item.axes, item.shape, columns)
+                    made = made + item.size / split_shards(item.axes, item.shape, columns)
             widest = larger(widest, made)
     return rows * (widest + 2 * stream) * BYTES_OF[setting.dtypes.compute]
 
@@ -246,7 +246,7 @@ def serving_flops(setting: ServingSetting, columns: PhaseColumns, phase: Phase, 
         match operation:
             case Matmul() | ExpertMatmul():
                 weight = operation.weight
-                ways = split_ways(weight.axes, weight.shape, columns)
+                ways = split_shards(weight.axes, weight.shape, columns)
                 per_token = forward_flops_per_token(operation, seq_len=1) / ways
                 if isinstance(operation, ExpertMatmul):
                     per_token = per_token * columns.degree(MESH_AXES_OF["experts"])  # of a device's own tokens, all
@@ -298,17 +298,17 @@ def cached_tokens(operation: Attention, setting: ServingSetting) -> float:
 
 
 def cache_bytes(
-    operation: Attention, setting: ServingSetting, columns: PhaseColumns, *, tokens: Number, sequences: Number
+    operation: Attention, setting: ServingSetting, columns: PhaseColumns, *, tokens: Number, num_sequences: Number
 ) -> Number:
     """The KV cache of one layer on a device, scales included, for so many tokens of each sequence."""
     shards = columns.cache_shards(operation.num_cached_heads)
     stored = BYTES_OF[setting.dtypes.kv_cache]
     token_elements = _token_elements(operation, setting.row_elements)
-    cached = layer_cache_bytes(B=sequences, T=tokens, token_elements=token_elements, shards=shards, b_kv=stored)
+    cached = layer_cache_bytes(B=num_sequences, T=tokens, token_elements=token_elements, shards=shards, b_kv=stored)
     if stored > 1:
         return cached
     num_scales = 1 if operation.caches_latents else 2 * operation.num_kv_heads
-    return cached + layer_scale_bytes(B=sequences, T=tokens, num_scales=num_scales, shards=shards)
+    return cached + layer_scale_bytes(B=num_sequences, T=tokens, num_scales=num_scales, shards=shards)
 
 
 def _token_elements(operation: Attention, row_elements: int) -> float:
@@ -319,7 +319,7 @@ def _token_elements(operation: Attention, row_elements: int) -> float:
     return operation.num_kv_heads * sum(padded_elements(H=width, row_elements=row_elements) for width in widths)
 
 
-def split_ways(axes: tuple[str, ...], shape: tuple[int, ...], columns: PhaseColumns) -> Number:
+def split_shards(axes: tuple[str, ...], shape: tuple[int, ...], columns: PhaseColumns) -> Number:
     """Ways in which an array of these logical axes is split over tensor and expert axes."""
     split = [(axis, size) for axis, size in zip(axes, shape, strict=True) if size > 1]
     shards: Number = 1.0

@@ -1,0 +1,128 @@
+"""A server in steady state: as many requests end as begin, and every number is a mean.
+
+B  sequences that decode at once     P  tokens of a prompt     G  tokens of a reply
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ridgeline.units import MILLION
+
+if TYPE_CHECKING:
+    from ridgeline.cost.work import Number
+
+HOUR_S = 3600.0
+
+
+def prefill_share(*, B: Number, P: float, G: float, chunk_tokens: Number) -> Number:
+    """Share of a server's passes that read prompts beside their decoding.
+
+    In G passes each of B sequences is replaced by a new one, whose prompt takes P/chunk_tokens of them.
+
+    Formula: B · P / (G · chunk_tokens)
+
+    Assumes: 1 or less; above, prompts arrive faster than they are read.
+
+    Source: derived; Scaling Book, ch. 8, question 11: B/G sequences end with a pass.
+
+    >>> prefill_share(B=64.0, P=1000.0, G=1000.0, chunk_tokens=500.0)
+    0.128
+    """
+    return B * P / (G * chunk_tokens)
+
+
+def mixed_token_s(*, T_decode_s: Number, T_mixed_s: Number, prefill_share: Number) -> Number:
+    """Time per output token where prompts are read in pieces beside decoding.
+
+    Formula: T = T_decode + share · (T_mixed − T_decode)
+
+    Source: derived.
+
+    >>> mixed_token_s(T_decode_s=0.02, T_mixed_s=0.04, prefill_share=0.25)
+    0.025
+    """
+    return T_decode_s + prefill_share * (T_mixed_s - T_decode_s)
+
+
+def first_token_s(*, T_mixed_s: Number, P: float, chunk_tokens: Number, prefill_share: Number) -> Number:
+    """Time to the first token: half a pass until the next one begins, the prompts before, and the own prompt.
+
+    Formula: T = T_mixed · (1/2 + ⌈P/chunk_tokens⌉ · (1 + share / (2 · (1 − share))))
+
+    Assumes: requests come independently of each other, and all prompts are equally long (a queue M/D/1).
+
+    Source: derived; Pollaczek and Khinchine.
+
+    >>> float(first_token_s(T_mixed_s=0.04, P=1000.0, chunk_tokens=500.0, prefill_share=0.0))
+    0.1
+    """
+    waiting = prefill_share / (2 * (1 - prefill_share))
+    return T_mixed_s * (0.5 + np.ceil(P / chunk_tokens) * (1 + waiting))
+
+
+def request_s(*, T_first_s: Number, T_token_s: Number, G: float) -> Number:
+    """Time of a whole request.
+
+    Formula: T = T_first + (G − 1) · T_token
+
+    Source: definition.
+
+    >>> request_s(T_first_s=0.5, T_token_s=0.01, G=101.0)
+    1.5
+    """
+    return T_first_s + (G - 1) * T_token_s
+
+
+def output_tokens_per_s(*, B: Number, T_token_s: Number) -> Number:
+    """Tokens that a server adds in a second.
+
+    Formula: B / T_token
+
+    Source: Scaling Book, ch. 7.
+
+    >>> output_tokens_per_s(B=32.0, T_token_s=0.016)
+    2000.0
+    """
+    return B / T_token_s
+
+
+def requests_per_s(*, B: Number, T_token_s: Number, G: float) -> Number:
+    """Requests that a server completes in a second.
+
+    Formula: B / (T_token · G)
+
+    Source: Scaling Book, ch. 8, question 7.
+
+    >>> requests_per_s(B=32.0, T_token_s=0.016, G=500.0)
+    4.0
+    """
+    return output_tokens_per_s(B=B, T_token_s=T_token_s) / G
+
+
+def prefill_server_ratio(*, T_prefill_s: Number, num_prompts: Number, B: Number, T_token_s: Number, G: float) -> Number:
+    """Servers that read prompts for each one that decodes, so that neither waits for the other.
+
+    Formula: T_prefill / prompts · B / (T_token · G)
+
+    Source: Scaling Book, ch. 8, question 12.
+
+    >>> round(prefill_server_ratio(T_prefill_s=0.91, num_prompts=1.0, B=32.0, T_token_s=0.019, G=512.0), 2)
+    2.99
+    """
+    return T_prefill_s / num_prompts * requests_per_s(B=B, T_token_s=T_token_s, G=G)
+
+
+def million_tokens_usd(*, usd_per_hour: Number, tokens_per_s: Number) -> Number:
+    """Price of a million tokens.
+
+    Formula: usd_per_hour / (3600 · tokens_per_s) · 10⁶
+
+    Source: definition.
+
+    >>> million_tokens_usd(usd_per_hour=36.0, tokens_per_s=1000.0)
+    10.0
+    """
+    return usd_per_hour / (HOUR_S * tokens_per_s) * MILLION

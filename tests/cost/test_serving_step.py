@@ -1,0 +1,140 @@
+"""A pass of a server, beside figures by hand, and laws that hold for every split."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ridgeline.cost.calibration import load_efficiency
+from ridgeline.cost.placement import links_of, place
+from ridgeline.cost.serving import PhaseColumns, ServingSetting
+from ridgeline.cost.serving_machine import Pass, ServingMachine
+from ridgeline.cost.serving_step import PASS_OVERHEAD_S, roofline_s, serving_pass
+from ridgeline.hardware.topology import parse_slice
+from ridgeline.job.serving import ServingDtypes
+from ridgeline.model.tree import model_tree
+from ridgeline.model.zoo import load_model
+
+PARAMETERS = 70_553_706_496
+"""https://huggingface.co/meta-llama/Llama-3.1-70B, in its safetensors index."""
+NORMS = (2 * 80 + 1) * 8192
+LOOKUPS = 128_256 * 8192
+
+
+def machine(
+    model: str = "llama3.1-70b", on: str = "v5e:4x4", *, dtypes: ServingDtypes | None = None, prompt_len: int = 1024
+) -> ServingMachine:
+    hardware = parse_slice(on)
+    return ServingMachine(
+        setting=ServingSetting(
+            tree=model_tree(load_model(model)),
+            dtypes=dtypes or ServingDtypes(),
+            context_len=2 * prompt_len,
+            prompt_len=prompt_len,
+        ),
+        hardware=hardware,
+        efficiency=load_efficiency(hardware.chip.name).in_whole_steps,
+    )
+
+
+def columns(server: ServingMachine, degrees: dict[str, int], *, spread: float = 0.0) -> PhaseColumns:
+    placed = place(degrees, server.hardware.axes)
+    assert placed is not None
+    links = links_of(placed, degrees, server.hardware)
+    return PhaseColumns(degrees=degrees, batch_size=1.0, links=links, cache_spread_share=spread)
+
+
+def decode(split: PhaseColumns, batch: float, context: float = 1024.0, prompt_tokens: float = 0.0) -> Pass:
+    return Pass(columns=split, num_decoding=batch, context_keys=context, prompt_tokens=prompt_tokens)
+
+
+def amounts(server: ServingMachine, step: Pass) -> dict[str, float]:
+    return {resource: float(amount) for resource, amount in serving_pass(server, step).work.amounts.items()}
+
+
+def test_a_step_of_decoding_reads_every_weight_but_the_table_and_the_cache_of_every_sequence() -> None:
+    server = machine(dtypes=ServingDtypes(weights="int8"))
+    found = amounts(server, decode(columns(server, {"tp": 16}), 32.0, 2048.0))
+
+    # Keys and values of 80 layers, 2 · 8,192 · 8 · 128 elements, are copied once: 16 devices, 8 heads.
+    copied = 80 * 2 * 8192 * 8 * 128
+    assert found["hbm.weights"] == pytest.approx((PARAMETERS - NORMS - LOOKUPS + copied) / 16)
+    # 2 · 2 bytes · 80 layers · 8 heads · 128 a token, on 8 devices; the other 8 hold copies.
+    assert found["hbm.kv_cache"] == 32 * 2048 * 2 * 2 * 80 * 8 * 128 / 8
+
+
+def test_with_its_memory_full_of_weights_and_cache_a_chip_steps_no_faster_than_it_reads_them() -> None:
+    # Scaling Book, ch. 8: of a v5e, 16 GB at 820 GB/s take 19 ms; here, weights in int8 and 43 sequences of 8,192.
+    server = machine(dtypes=ServingDtypes(weights="int8", kv_cache="int8"))
+    step = decode(columns(server, {"tp": 16}, spread=1.0), 43.0, 8192.0)
+    bound_s = float(roofline_s(serving_pass(server, step).work, server))
+
+    assert bound_s == pytest.approx((70e9 + 43 * 8192 * 163_840) / 16 / 820e9, rel=0.03)
+
+
+def test_of_experts_only_those_that_a_token_visits_are_read() -> None:
+    server = machine("mixtral-8x7b", "v5e:4x4")
+    split = columns(server, {"ep": 8, "dp": 2})
+    one, many = (amounts(server, decode(split, batch))["hbm.weights"] for batch in (2.0, 4096.0))
+    expert = 3 * 4096 * 14336 * 2 * 32
+
+    # Each of two groups of 8 devices has one token, which visits 2 of 8 experts; of many tokens all are visited.
+    assert many - one == pytest.approx(expert * (8 - 2) / 8)
+
+
+def test_a_cache_that_is_spread_is_read_once_and_its_queries_travel() -> None:
+    server = machine("deepseek3-671b", "tpu7x:4x4x4")
+    whole, spread = (decode(columns(server, {"tp": 128}, spread=share), 1024.0, 4096.0) for share in (0.0, 1.0))
+
+    assert amounts(server, spread)["hbm.kv_cache"] == pytest.approx(amounts(server, whole)["hbm.kv_cache"] / 128)
+    assert amounts(server, spread)["link.tensor"] > amounts(server, whole)["link.tensor"]
+
+
+def test_llama_70b_on_eight_v6e_decodes_as_was_measured_before_any_calibration_to_serving() -> None:
+    # tpu-recipes b005d56, vLLM: 1,000 tokens in and out, 512 a pass, 64 and 128 at once: 25.4 ms and 35.1 ms a token.
+    server = machine(on="v6e:2x4", prompt_len=1000)
+    split = columns(server, {"tp": 8})
+    for batch, measured_s in ((64.0, 25.35e-3), (128.0, 35.12e-3)):
+        plain = float(serving_pass(server, decode(split, batch, 1500.0)).expected_s)
+        mixed = float(serving_pass(server, decode(split, batch, 1500.0, 512.0 - batch)).expected_s)
+        token_s = plain + batch / (512 - batch) * (mixed - plain)
+
+        assert token_s == pytest.approx(measured_s, rel=0.2)
+
+
+@given(
+    batch=st.sampled_from([1, 8, 64, 512]),
+    tensor=st.sampled_from([1, 2, 4, 8, 16]),
+    prompt_tokens=st.sampled_from([0, 16, 4096]),
+    model=st.sampled_from(["llama3.1-8b", "gemma3-4b", "gpt-oss-20b"]),
+)
+def test_no_pass_is_expected_sooner_than_its_bound(batch: int, tensor: int, prompt_tokens: int, model: str) -> None:
+    server = machine(model, "v5e:4x4")
+    split = columns(server, {"tp": tensor, "dp": 16 // tensor})
+    whole = serving_pass(server, decode(split, float(batch), prompt_tokens=float(prompt_tokens)))
+
+    assert roofline_s(whole.work, server) <= whole.expected_s
+
+
+@given(batch=st.sampled_from([1, 8, 64, 512]), factor=st.floats(1.0, 8.0))
+def test_more_bandwidth_never_slows_a_pass(batch: int, factor: float) -> None:
+    server = machine("llama3.1-8b", "v5e:2x4")
+    chip = replace(server.hardware.chip, hbm_bytes_per_s=server.hardware.chip.hbm_bytes_per_s * factor)
+    quicker = replace(server, hardware=replace(server.hardware, chip=chip))
+    step = decode(columns(server, {"tp": 8}), float(batch))
+
+    assert serving_pass(quicker, step).expected_s <= serving_pass(server, step).expected_s
+
+
+def test_a_pass_with_prompts_takes_less_than_both_apart() -> None:
+    server = machine("llama3.1-8b", "v5e:2x4")
+    split = columns(server, {"tp": 8})
+    both, one, other = (
+        float(serving_pass(server, decode(split, batch, prompt_tokens=tokens)).expected_s)
+        for batch, tokens in ((32.0, 256.0), (32.0, 0.0), (0.0, 256.0))
+    )
+
+    assert max(one, other) < both < one + other - PASS_OVERHEAD_S
