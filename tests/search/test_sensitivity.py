@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +18,9 @@ from ridgeline.report.sensitivity import sensitivity_table
 from ridgeline.report.terminal import screen
 from ridgeline.search.sensitivity import Sensitivity, sensitivities
 from ridgeline.search.train import train
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PINNED = PlanRequest(mesh={"fsdp": 16}, remat=Remat(policy="full"), gradient_accumulation=1)
 
@@ -47,6 +51,32 @@ def test_a_machine_with_more_of_anything_is_never_slower(dense: dict[str, Sensit
     for each in dense.values():
         if each.kind == "machine":
             assert -1 <= each.elasticity <= 1e-9
+
+
+def test_a_simpler_plan_that_is_as_good_does_not_make_a_larger_machine_slower(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """With more memory the planner does without cp here, which on paper is a little slower."""
+    file = tmp_path / "machine.toml"
+    file.write_text(
+        """
+version = 1
+workload = { seq_len = 8192, global_batch = 256 }
+model = { name = "wider", base = "llama3.1-70b", attention = { num_heads = 32, num_kv_heads = 4, head_dim = 256 } }
+
+[hardware]
+name = "tpu7x:4x4x4"
+hbm_bytes_per_s = "10TB/s"
+link_bytes_per_s = "150GB/s"
+peak_flops_per_s = { bf16 = 3e15 }
+""",
+        encoding="utf-8",
+    )
+
+    assert main(["train", str(file), "--sensitivity", "--json"]) == 0
+
+    found = json.loads(capsys.readouterr().out)["sensitivity"]
+    assert all(each["elasticity"] <= 1e-9 for each in found if each["kind"] == "machine")
 
 
 def test_a_compute_bound_step_follows_the_matrix_units_and_the_depth(dense: dict[str, Sensitivity]) -> None:
