@@ -16,7 +16,8 @@ KEYS = (
     *(f"{table}.{product}" for table in ("grouped_matmul", "grouped_edge_rows") for product in PRODUCTS),
     *("attention_forward", "attention_backward", "attention_block", "attention_row_keys", "attention_head_dim.64"),
     *("loss_forward_bytes", "loss_backward_bytes"),
-    *("sustained", "overlap", "unhidden", "tensor_overlap", "step_overhead_s", "spread"),
+    *("sustained", "sustained_narrow", "sustained_grouped", "launch_s"),
+    *("overlap", "unhidden", "tensor_overlap", "step_overhead_s", "spread"),
     *("link_several_rings", "network_step_s", "unhidden_gather", "unhidden_sum", "unhidden_network", "sum_passes"),
 )
 COMPLETE = "\n".join(f"[{key}]\n{FACT}" for key in KEYS)
@@ -137,10 +138,12 @@ def test_a_second_file_is_read_as_strictly_as_the_first() -> None:
 
 
 def test_whole_steps_slow_everything_on_the_matrix_unit_alike() -> None:
-    alone = parse_efficiency(COMPLETE, where="mine.toml")
+    """Grouped and quantized ones keep a fraction of their own beside it."""
+    alone = parse_efficiency(f"{COMPLETE}\n[matmul.fp8]\n{FACT}", where="mine.toml")
 
     step = alone.in_whole_steps
 
     assert step.matmul["bf16"] == alone.matmul["bf16"] * alone.sustained
-    assert step.grouped_matmul["output"] / step.matmul["bf16"] == 1
+    assert step.matmul["fp8"] / step.matmul["bf16"] == alone.sustained_narrow
+    assert step.grouped_matmul["output"] / step.matmul["bf16"] == alone.sustained_grouped
     assert (step.attention_forward, step.vector) == (alone.attention_forward * alone.sustained, alone.vector)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ridgeline.cost.launches import LAUNCH_S, num_kernels
+from ridgeline.cost.launches import num_kernels
 from ridgeline.cost.training import training_step
 from tests.cost.settings import one_plan, setting_on
 
@@ -17,4 +17,6 @@ def test_a_host_that_issues_every_kernel_bounds_a_step_of_small_microbatches_onl
     kernels = sum(layer.count * num_kernels(layer, setting=setting, columns=small) for layer in layers)
 
     assert float(training_step(eager, large).expected_s) == float(training_step(setting, large).expected_s)
-    assert float(training_step(eager, small).expected_s) >= float(kernels * 64 * LAUNCH_S) * (1 - 1e-9)
+    assert float(training_step(eager, small).expected_s) >= float(kernels * 64 * setting.efficiency.launch_s) * (
+        1 - 1e-9
+    )

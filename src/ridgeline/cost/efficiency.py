@@ -7,7 +7,7 @@ A bound uses peaks alone; an estimate multiplies them by these. Each number is a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.work import larger, smaller
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from ridgeline.cost.work import Number
     from ridgeline.hardware.chip import Fact
+
+NARROW_DTYPES: Final = frozenset({"fp8", "fp4", "int8", "int4"})
+"""Dtypes that products have by a quantization recipe only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,8 @@ class Efficiency:
         pcie: The same for host transfers.
         sustained: What of the rates of matmuls and attention, each timed alone, a whole step keeps: its clock under
             power, gaps between kernels. A ratio: it may exceed 1 where the kernels timed were not the best.
+        sustained_narrow: The same of matmuls in quantized dtypes beside `sustained`: they draw other power.
+        sustained_grouped: Of matmuls over ragged groups beside `sustained`: programs have kernels of their own.
         overlap: Fraction of a layer's compute time behind which its FSDP collectives can hide.
         unhidden: Fraction of transfers beside compute that nothing hides, however long it is: the first ones.
         unhidden_gather: The same for FSDP's gathers: a layer's first; all, where the compiler makes them synchronous.
@@ -56,6 +61,7 @@ class Efficiency:
         sum_passes: Times that such a sum crosses the links: 1 as a reduce-scatter, 2 as an all-reduce of which each
             device keeps its shard.
         tensor_overlap: Fraction of tensor-parallel collective time that is hidden (collective matmul).
+        launch_s: Time of a host to issue one kernel, where a program neither compiles nor replays them.
         step_overhead_s: Fixed time per optimizer step (launch, host, input).
         spread: Half-width of the interval around the estimate, as a fraction (low = 1/(1+spread), high = 1+spread).
         facts: Every number above by key, with source.
@@ -82,6 +88,8 @@ class Efficiency:
     network_step_s: float
     pcie: float
     sustained: float
+    sustained_narrow: float
+    sustained_grouped: float
     overlap: float
     unhidden: float
     unhidden_gather: float
@@ -89,6 +97,7 @@ class Efficiency:
     unhidden_network: float
     sum_passes: float
     tensor_overlap: float
+    launch_s: float
     step_overhead_s: float
     spread: float
     facts: Mapping[str, Fact]
@@ -102,10 +111,11 @@ class Efficiency:
     def in_whole_steps(self) -> Efficiency:
         """The same with the rates of matmuls and attention as whole steps sustain them."""
         kept = self.sustained
+        narrow, grouped = kept * self.sustained_narrow, kept * self.sustained_grouped
         return replace(
             self,
-            matmul={dtype: fraction * kept for dtype, fraction in self.matmul.items()},
-            grouped_matmul={product: fraction * kept for product, fraction in self.grouped_matmul.items()},
+            matmul={name: share * (narrow if name in NARROW_DTYPES else kept) for name, share in self.matmul.items()},
+            grouped_matmul={name: share * grouped for name, share in self.grouped_matmul.items()},
             attention_forward=self.attention_forward * kept,
             attention_backward=self.attention_backward * kept,
         )

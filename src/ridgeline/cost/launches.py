@@ -6,7 +6,7 @@ graphs (CUDA graphs) have next to no such time.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ridgeline.job.precision import takes_experts
 from ridgeline.model.operations import Attention, Dispatch, Elementwise, ExpertMatmul, Lookup, Matmul, Recurrence
@@ -15,14 +15,6 @@ if TYPE_CHECKING:
     from ridgeline.cost.columns import PlanColumns, TrainingSetting
     from ridgeline.cost.work import Number
     from ridgeline.model.operations import Layer, Operation
-
-LAUNCH_S: Final = 2e-5
-"""Time of a host to issue one kernel: Python, autograd, the library's checks, the driver.
-
-A prior, to be settled by whole training steps: PyTorch takes 5 to 10 us for an operation without gradients
-(https://pytorch.org/blog/accelerating-pytorch-with-cuda-graphs/), modules with gradients and low-precision recipes
-several times that.
-"""
 
 _PRODUCTS = 3
 _OPERANDS = 2

@@ -20,7 +20,7 @@ from ridgeline.cost.columns import (
     tokens_per_microbatch,
     weight_shards,
 )
-from ridgeline.cost.launches import LAUNCH_S, num_kernels
+from ridgeline.cost.launches import num_kernels
 from ridgeline.cost.laws_memory import gradient_bytes, optimizer_bytes, weight_bytes
 from ridgeline.cost.laws_pipeline import bubble_ratio
 from ridgeline.cost.layer import gathered_bytes, host_part, layer_cost
@@ -84,7 +84,7 @@ def _launches(setting: TrainingSetting, columns: PlanColumns, step: Part) -> Par
     total: Number = 0.0
     for layer in setting.tree.layers:
         total = total + layer.count * num_kernels(layer, setting=setting, columns=columns)
-    busy_s = total * worked_share(setting, columns) * columns.microsteps * LAUNCH_S
+    busy_s = total * worked_share(setting, columns) * columns.microsteps * setting.efficiency.launch_s
     return Part(name="launches", phase="step", resource="overhead", expected_s=larger(busy_s - step.expected_s, 0.0))
 
 
