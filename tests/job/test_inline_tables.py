@@ -221,7 +221,15 @@ def test_a_fault_in_an_inline_model_is_told_with_file_and_key(
             "a figure of zero",
             "hardware.hbm_bytes_per_s",
             "0",
-            "more than 0",
+            "1 or more",
+            "write e.g. 8e12, or 8TB/s in quotes",
+        ),
+        (
+            "hbm_bytes_per_s = 1e-300",
+            "absurdly small number",
+            "hardware.hbm_bytes_per_s",
+            "1e-300",
+            "1 or more",
             "write e.g. 8e12, or 8TB/s in quotes",
         ),
         (

@@ -57,7 +57,7 @@ def _figures(table: HardwareTable, origin: Origin) -> dict[str, float]:
 
 
 def _figure(key: str, value: str | float, *, where: str) -> float:
-    """One figure in the unit that its key names; zero would stop everything and is refused."""
+    """One figure in the unit that its key names; none, or next to none, would stop everything and is refused."""
     if key.startswith(PEAK):
         figure, example = parse_flops_per_s(value, where=where), "2e15, or 2PFLOP/s in quotes"
     elif key == PRICE:
@@ -66,8 +66,7 @@ def _figure(key: str, value: str | float, *, where: str) -> float:
         figure, example = parse_bytes_per_s(value, where=where), "8e12, or 8TB/s in quotes"
     else:
         figure, example = parse_bytes(value, where=where), "1e11, or 96GiB in quotes"
-    if figure == 0 and key != PRICE:
-        raise InputError(
-            "a figure of zero", where=where, value=value, expected="more than 0", fix=f"write e.g. {example}"
-        )
+    if figure < 1 and key != PRICE:
+        nothing = "a figure of zero" if figure == 0 else "absurdly small number"
+        raise InputError(nothing, where=where, value=value, expected="1 or more", fix=f"write e.g. {example}")
     return figure
