@@ -38,6 +38,8 @@ class Parameter:
 
 PARAMETERS: Final = (
     Parameter(key="sustained", deviation=0.06, largest=1.15, why="clock under power, gaps between kernels"),
+    Parameter(key="sustained_narrow", deviation=0.15, largest=1.4, why="the power of quantized products"),
+    Parameter(key="sustained_grouped", deviation=0.3, largest=2.0, why="kernels of programs, not the timed ones"),
     Parameter(key="elementwise", deviation=0.2, largest=1.0, why="which passes a compiler fuses"),
     Parameter(key="vector", deviation=0.2, largest=1.0, why="which passes a compiler fuses"),
     Parameter(key="link", deviation=0.15, largest=1.0, why="collectives beside arithmetic, of the sizes of a model"),
@@ -49,6 +51,7 @@ PARAMETERS: Final = (
     Parameter(key="tensor_overlap", deviation=0.5, largest=1.0, why="which matmuls are split to hide collectives"),
     Parameter(key="network", deviation=0.3, largest=1.0, why="sharing, congestion and messages of real runs"),
     Parameter(key="network_step_s", deviation=0.7, largest=0.01, why="hosts and switches of real runs"),
+    Parameter(key="launch_s", deviation=0.5, largest=1e-3, why="hosts, and modules that wrap a kernel"),
     Parameter(key="step_overhead_s", deviation=0.7, largest=0.1, why="launch, host and input of a step"),
 )
 """In the order of the files."""
