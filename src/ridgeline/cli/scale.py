@@ -31,6 +31,9 @@ def scale(
     mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="Degrees to hold; -1 grows: fsdp=-1,tp=4.")] = None,
     remat: Annotated[_Text, typer.Option(metavar="POLICY", help="full, minimal, or context=device,...")] = None,
     quantization: Annotated[_Text, typer.Option(metavar="KIND", help="fp8, int8 or none.")] = None,
+    calibration: Annotated[
+        _Text, typer.Option(metavar="FOLDER", help="Efficiencies of your own: what calibrate --output wrote.")
+    ] = None,
     plot: Annotated[_Text, typer.Option(metavar="FILE", help="Draw it: .html, .svg or .png.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Let --plot replace a file.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Show where the numbers come from.")] = False,
@@ -62,6 +65,7 @@ def scale(
         "mesh": mesh,
         "remat": remat,
         "quantization": quantization,
+        "calibration": calibration,
     }
     question = read_job(job, settings(flags, written=lambda name: f"--{name.replace('_', '-')}"))
     with progress_line() as progress:

@@ -43,6 +43,9 @@ def train(
     optimizer_state: Annotated[
         _Text, typer.Option(metavar="PLACE", help="Of both moments: device or host; chosen if left out.")
     ] = None,
+    calibration: Annotated[
+        _Text, typer.Option(metavar="FOLDER", help="Efficiencies of your own: what calibrate --output wrote.")
+    ] = None,
     save: Annotated[_Text, typer.Option(metavar="FILE", help="Write the job to FILE (.toml).")] = None,
     laws: Annotated[
         bool, typer.Option("--laws", help="Answer at once, by the laws of the Scaling Book, without a search.")
@@ -111,6 +114,7 @@ def train(
         "mu_dtype": mu_dtype,
         "nu_dtype": nu_dtype,
         "optimizer_state": optimizer_state,
+        "calibration": calibration,
     }
     if given is not None and not laws:
         raise _alone("the search takes no quantities", "--given", given, companion="--laws")

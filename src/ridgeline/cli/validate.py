@@ -16,6 +16,9 @@ def validate(
         ),
     ] = None,
     *,
+    calibration: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Efficiencies of your own: what calibrate --output wrote.")
+    ] = None,
     plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw it: .html, .svg or .png.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Let --plot replace a file.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
@@ -32,7 +35,7 @@ def validate(
     from ridgeline.study.validate import validate as lay_beside
 
     with progress_line() as progress:
-        answer = lay_beside(*(cases or ()), progress=progress)
+        answer = lay_beside(*(cases or ()), calibration=calibration, progress=progress)
     if plot is not None and answer.rows:
         write_plot(validate_charts(answer), plot, force=force)
     if json:

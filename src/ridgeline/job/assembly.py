@@ -21,6 +21,7 @@ from ridgeline.job.job import (
 )
 from ridgeline.job.machine import machine
 from ridgeline.job.mesh import check_batch, check_mesh, parse_mesh, parse_placement
+from ridgeline.job.own_calibration import read_own_calibration
 from ridgeline.job.precision import parse_quantization
 from ridgeline.job.remat import parse_remat
 from ridgeline.job.serving import ServingJob
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ridgeline.job.document import AnyDocument, PlanTable, WorkloadTable
     from ridgeline.job.job import Dtype, Quantization, Remat
     from ridgeline.job.origin import Origin
+    from ridgeline.job.own_calibration import OwnCalibration
     from ridgeline.job.serving import AnyJob
 
 _MOST_SEQUENCES = 1e9
@@ -84,8 +86,22 @@ def assembled(document: AnyDocument, origin: Origin, *, folder: str) -> AnyJob:
             where_accumulation=origin.of("plan.gradient_accumulation"),
         )
     return Job(
-        model_reference=reference, model=model, hardware=hardware, workload=workload, plan=plan, model_table=table
+        model_reference=reference,
+        model=model,
+        hardware=hardware,
+        workload=workload,
+        plan=plan,
+        model_table=table,
+        calibration=_own_calibration(document.calibration, origin, folder=folder),
     )
+
+
+def _own_calibration(path: str | None, origin: Origin, *, folder: str) -> OwnCalibration | None:
+    """A folder that a job file names counts from the file, one that is named beside it from the current folder."""
+    if path is None:
+        return None
+    start = "." if origin.gives("calibration") else folder
+    return read_own_calibration(normpath(Path(start) / path) if path else path, where=origin.of("calibration"))
 
 
 def is_path(model_reference: str) -> bool:

@@ -205,6 +205,7 @@ class JobDocument(_Document):
 
     workload: WorkloadTable
     plan: PlanTable = PlanTable()
+    calibration: str | None = None
 
 
 class ServingDocument(_Document):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ridgeline.hardware.slice import Slice
+    from ridgeline.job.own_calibration import OwnCalibration
     from ridgeline.model.spec import ModelSpec
 
 Dtype: TypeAlias = Literal["f32", "bf16", "fp8", "int8"]
@@ -256,6 +257,7 @@ class Job:
         workload: What to train.
         plan: What is pinned.
         model_table: The inline table that describes the model; None where it has a name or a path.
+        calibration: The user's own, over what ships; None without.
     """
 
     model_reference: str
@@ -264,3 +266,4 @@ class Job:
     workload: Workload
     plan: PlanRequest = field(default_factory=PlanRequest)
     model_table: Mapping[str, object] | None = None
+    calibration: OwnCalibration | None = None

@@ -31,6 +31,7 @@ class Arguments(TypedDict, total=False):
     mu_dtype: str | None
     nu_dtype: str | None
     optimizer_state: str | None
+    calibration: str | None
     prompt_len: int | str | None
     generate_len: int | str | None
     batch: int | str | None
@@ -61,6 +62,7 @@ KEYS: Final[Mapping[str, str]] = {
     "mu_dtype": "plan.optimizer.mu_dtype",
     "nu_dtype": "plan.optimizer.nu_dtype",
     "optimizer_state": "plan.optimizer.state",
+    "calibration": "calibration",
     "prompt_len": "workload.prompt_len",
     "generate_len": "workload.generate_len",
     "batch": "workload.batch",

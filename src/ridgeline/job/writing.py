@@ -63,6 +63,8 @@ def job_toml(job: AnyJob, *, folder: str = ".") -> str:
     if job.model_table is None and is_path(job.model_reference):
         path = relpath(job.model_reference, folder)
         tables["model"] = path if path.endswith(".json") or path.startswith(".") else f"./{path}"
+    if not isinstance(job, ServingJob) and job.calibration is not None:
+        tables["calibration"] = relpath(job.calibration.folder, folder)
     top = [f"{key} = {_toml(value)}\n" for key, value in tables.items() if not isinstance(value, dict)]
     sections = [
         f"\n[{key}]\n" + "".join(f"{name} = {_toml(inner)}\n" for name, inner in value.items())

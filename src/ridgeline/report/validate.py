@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ridgeline.report.blocks import Piece, Tone
+    from ridgeline.study.measured.case import MeasuredCase
     from ridgeline.study.score import RankAgreement, Score
     from ridgeline.study.validate import ValidateAnswer, ValidatedMemory, ValidatedRow
 
@@ -53,10 +54,10 @@ def validate_json(answer: ValidateAnswer) -> dict[str, Json]:
         "cases": answer.considered,
         "used": len(answer.rows),
         "skipped": [{"id": each.id, "reason": each.reason} for each in answer.skipped],
-        **_score_json(answer.score),
+        **score_json(answer.score),
         "bias_of_step_time": answer.step_bias,
         "groups": {
-            name: {value: _score_json(score, counts=True) for value, score in scores.items()}
+            name: {value: score_json(score, counts=True) for value, score in scores.items()}
             for name, scores in answer.groups.items()
         },
         "rank_agreement": {
@@ -73,20 +74,29 @@ def validate_charts(answer: ValidateAnswer) -> tuple[Chart, ...]:
 
     A measured throughput is drawn as the step time that it gives.
     """
-    by_chip: dict[str, list[ValidatedRow]] = {}
-    for row in answer.rows:
-        by_chip.setdefault(row.case.chip, []).append(row)
+    return (steps_chart([(row.case, row.estimate.step.expected_s) for row in answer.rows]),)
+
+
+def steps_chart(rows: Sequence[tuple[MeasuredCase, float]]) -> Chart:
+    """The same of any estimates.
+
+    Args:
+        rows: Measured cases, each with the expected time of its step.
+    """
+    by_chip: dict[str, list[tuple[MeasuredCase, float]]] = {}
+    for case, expected_s in rows:
+        by_chip.setdefault(case.chip, []).append((case, expected_s))
     scatters = tuple(
         Scatter(
             name=chip,
-            points=tuple((row.case.step_s, row.estimate.step.expected_s) for row in rows),
-            names=tuple(row.case.id for row in rows),
+            points=tuple((case.step_s, expected_s) for case, expected_s in those),
+            names=tuple(case.id for case, _ in those),
         )
-        for chip, rows in sorted(by_chip.items())
+        for chip, those in sorted(by_chip.items())
     )
     values = [value for scatter in scatters for point in scatter.points for value in point]
     low, high = min(values) / _ROOM, max(values) * _ROOM
-    chart = Chart(
+    return Chart(
         title="Time of a step: estimate against measurement",
         x=Axis(title="measured", low=low, high=high, shown=format_seconds),
         y=Axis(title="estimate", low=low, high=high, shown=format_seconds),
@@ -96,7 +106,6 @@ def validate_charts(answer: ValidateAnswer) -> tuple[Chart, ...]:
         ),
         scatters=scatters,
     )
-    return (chart,)
 
 
 def _headline(answer: ValidateAnswer) -> str:
@@ -106,7 +115,7 @@ def _headline(answer: ValidateAnswer) -> str:
     return (
         f"{format_things(found.rows, 'measurement')} of {format_things(found.clusters, 'job')}: "
         f"mean absolute error {format_fraction(found.mape)}, "
-        f"bias of step times {_signed(answer.step_bias or 0.0)}"
+        f"bias of step times {signed(answer.step_bias or 0.0)}"
     )
 
 
@@ -133,7 +142,7 @@ def _facts(answer: ValidateAnswer, found: Score) -> Facts:
     ]
     graded = answer.groups.get("graded", {}).get("A and B")
     if graded is not None and graded.rows < found.rows:
-        error = f"mean absolute error {format_fraction(graded.mape)}, bias {_signed(graded.bias)}"
+        error = f"mean absolute error {format_fraction(graded.mape)}, bias {signed(graded.bias)}"
         rows.append(("quality A and B", f"{error}, within 15% {format_fraction(graded.within_15_percent)}"))
     rows.extend(_readings(answer.rows))
     return Facts(rows=tuple((label, Cell(text=text)) for label, text in rows))
@@ -155,7 +164,7 @@ def _group_table(answer: ValidateAnswer) -> Table:
             continue
         rows.append((Cell(text=title, tone="dim"), *(Cell(text="") for _ in range(7))))
         rows.extend(
-            _score_row(value, score) for value, score in sorted(scores.items(), key=lambda each: _order(each[0]))
+            score_row(value, score) for value, score in sorted(scores.items(), key=lambda each: group_order(each[0]))
         )
     return Table(
         title="By group",
@@ -166,7 +175,7 @@ def _group_table(answer: ValidateAnswer) -> Table:
     )
 
 
-def _order(value: str) -> tuple[int, str]:
+def group_order(value: str) -> tuple[int, str]:
     """Groups in the order of their first number, else by name."""
     digits = value.removeprefix("up to ").removeprefix("over ").split(" ")[0].replace(",", "")
     if not digits.isdigit():
@@ -174,13 +183,14 @@ def _order(value: str) -> tuple[int, str]:
     return int(digits) * (1 if value[0].isdigit() else {"u": 0, "o": 2}[value[0]]), value
 
 
-def _score_row(value: str, found: Score) -> tuple[Cell, ...]:
+def score_row(value: str, found: Score) -> tuple[Cell, ...]:
+    """A line of a table of scores."""
     return (
         Cell(text=f"  {value}"),
         Cell(text=f"{found.clusters:,}"),
         Cell(text=f"{found.rows:,}"),
         Cell(text=format_fraction(found.mape), tone=_tone(found.mape)),
-        Cell(text=_signed(found.bias)),
+        Cell(text=signed(found.bias)),
         Cell(text=format_fraction(found.within_15_percent)),
         Cell(text=format_fraction(found.interval_coverage)),
         Cell(text=_width(found)),
@@ -212,7 +222,7 @@ def _worst_row(row: ValidatedRow) -> tuple[Cell, ...]:
         Cell(text=row.case.id),
         Cell(text=_value(row, scored.measured)),
         Cell(text=_value(row, scored.expected)),
-        Cell(text=_signed(scored.error), tone=_tone(abs(scored.error))),
+        Cell(text=signed(scored.error), tone=_tone(abs(scored.error))),
         Cell(text=f"{row.case.model} on {row.case.job.hardware.name}: {parts}{assumed}"),
     )
 
@@ -260,7 +270,8 @@ def _value(row: ValidatedRow, value: float) -> str:
     return format_seconds(value) if row.case.metric == "step_time_s" else f"{format_count(value)}/s"
 
 
-def _signed(fraction: float) -> str:
+def signed(fraction: float) -> str:
+    """A fraction with its sign."""
     return f"{fraction:+.1%}".replace("-", "−")
 
 
@@ -274,7 +285,8 @@ def _tone(error: float) -> Tone:
     return "warn" if error <= _POOR else "bad"
 
 
-def _score_json(found: Score | None, *, counts: bool = False) -> dict[str, Json]:
+def score_json(found: Score | None, *, counts: bool = False) -> dict[str, Json]:
+    """A score by its keys."""
     keys = ("mape", "bias", "within_15_percent", "interval_coverage", "interval_width")
     scores: dict[str, Json] = {key: None if found is None else getattr(found, key) for key in keys}
     clusters: dict[str, Json] = {"clusters": 0 if found is None else found.clusters}

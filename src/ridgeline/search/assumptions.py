@@ -32,6 +32,8 @@ def _assumptions(job: Job, setting: TrainingSetting, best: PlanEstimate) -> Iter
         f"weight gathers hide behind {format_fraction(efficiency.overlap)} of compute"
     )
     yield from _interval(job, best)
+    if job.calibration is not None:
+        yield f"efficiencies that {job.calibration.folder} states take the place of those that ship"
     if "derived" in {fact.kind for fact in (efficiency.facts[key] for key in ("matmul.bf16", "link"))}:
         yield f"some efficiencies of {chip.name} are borrowed from its nearest measured relative"
     dtypes = setting.dtypes

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from ridgeline.cost.calibration import load_uncertainty
+from ridgeline.cost.calibration import UNCERTAINTY_FILE, load_uncertainty, parse_uncertainty
 from ridgeline.cost.uncertainty import half_width_fraction, model_family, parallelism, part_shares
 from ridgeline.model.kind import model_kind
 
@@ -38,8 +39,15 @@ def interval_half_width(job: Job, degrees: Mapping[str, float], step: Part) -> f
 
 def job_uncertainty(job: Job) -> Uncertainty:
     """How far estimates are off: of the user's own calibration where the job has one that says so."""
-    del job
-    return load_uncertainty()
+    own = job.calibration
+    text = None if own is None else own.text(UNCERTAINTY_FILE)
+    return load_uncertainty() if own is None or text is None else _parsed(text, f"{own.folder}/{UNCERTAINTY_FILE}")
+
+
+@lru_cache(maxsize=8)
+def _parsed(text: str, where: str) -> Uncertainty:
+    """Read once for all plans of a search."""
+    return parse_uncertainty(text, where=where)
 
 
 def chip_kind(job: Job) -> ChipKind:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.calibration import load_efficiency
+from ridgeline.cost.calibration import load_efficiency, with_own_facts
 from ridgeline.cost.columns import TrainingSetting
 from ridgeline.cost.placement import link_rate_bytes_per_s
 from ridgeline.errors import InputError
 from ridgeline.model.tree import model_tree
 
 if TYPE_CHECKING:
+    from ridgeline.cost.efficiency import Efficiency
     from ridgeline.job.job import ExpertKernel, Job
 
 
@@ -42,7 +43,7 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
     return TrainingSetting(
         tree=model_tree(job.model),
         hardware=job.hardware,
-        efficiency=load_efficiency(chip.name).in_whole_steps,
+        efficiency=job_efficiency(job).in_whole_steps,
         global_batch=global_batch,
         seq_len=job.workload.seq_len,
         dtypes=plan.dtypes,
@@ -61,6 +62,18 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
 
 
 def _capacity_ratio(experts: ExpertKernel) -> float | None:
+def job_efficiency(job: Job) -> Efficiency:
+    """What programs reach of the peaks of a job's chip: what ships, and over it what the user's own files state.
+
+    Raises:
+        InputError: A file of the user's is malformed.
+    """
+    chip, own = job.hardware.chip.name, job.calibration
+    shipped = load_efficiency(chip)
+    text = None if own is None else own.text(f"{chip}.toml")
+    return shipped if own is None or text is None else with_own_facts(shipped, text, where=f"{own.folder}/{chip}.toml")
+
+
     """Room of an expert over its mean; MaxText's is 1 where nothing is said. None without a capacity."""
     if experts.dispatch != "capacity":
         return None

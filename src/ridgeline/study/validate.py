@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.causes import time_by_cause
 from ridgeline.errors import InputError, RidgelineError
+from ridgeline.job.own_calibration import read_own_calibration
 from ridgeline.search.train import cost_pinned
 from ridgeline.study.measured.case import Skipped
 from ridgeline.study.measured.files import published_cases, read_cases
@@ -118,17 +119,24 @@ class ValidateAnswer:
         )
 
 
-def validate(*paths: str, progress: Progress | None = None) -> ValidateAnswer:
+def validate(*paths: str, calibration: str | None = None, progress: Progress | None = None) -> ValidateAnswer:
     """How far the estimates are from measurements.
 
     Args:
         paths: Case files (.toml), files of records (.json), and folders; those that ship with the package if none.
+        calibration: A folder of efficiencies that take the place of those that ship.
         progress: Told how far it is.
 
     Raises:
         InputError: A path does not exist or cannot be read, or nothing in it is a record.
     """
     cases = read_cases(paths) if paths else published_cases()
+    if calibration is not None:
+        own = read_own_calibration(calibration, where="calibration")
+        cases = replace(
+            cases,
+            training=tuple(replace(case, job=replace(case.job, calibration=own)) for case in cases.training),
+        )
     return validate_cases(cases, progress=progress)
 
 
@@ -154,7 +162,7 @@ def validate_cases(cases: MeasuredCases, *, progress: Progress | None = None) ->
         memory=tuple(memory),
         skipped=tuple(skipped),
         score=score([row.scored for row in rows]),
-        groups={name: _scores(rows, key) for name, key in _GROUPS.items()},
+        groups={name: _scores(rows, key) for name, key in GROUPS.items()},
         ranks=_ranks(rows),
     )
 
@@ -222,7 +230,7 @@ def _grade(case: MeasuredCase) -> str:
     return "A and B" if case.quality in _GRADED else "others"
 
 
-_GROUPS: Final[Mapping[str, Callable[[MeasuredCase], str]]] = {
+GROUPS: Final[Mapping[str, Callable[[MeasuredCase], str]]] = {
     "accelerator": lambda case: "GPU" if case.job.hardware.chip.torus is None else "TPU",
     "chip": lambda case: case.chip,
     "model_kind": lambda case: case.model_kind,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ridgeline.cost.calibration import load_efficiency, load_prior
 from ridgeline.cost.uncertainty import PARTS, WHOLE, part_shares
 from ridgeline.errors import InputError
 from ridgeline.study.measured.files import PUBLISHED, published_cases, read_cases
@@ -28,6 +29,7 @@ from ridgeline.study.steps.interval import (
 from ridgeline.study.steps.observations import observations
 from ridgeline.study.steps.parameters import KINDS, PARAMETERS, with_factors
 from ridgeline.study.steps.writing import steps_toml, uncertainty_toml
+from ridgeline.study.validate import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -35,9 +37,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ridgeline.cost.efficiency import Efficiency
     from ridgeline.study.measured.case import Skipped
     from ridgeline.study.measured.files import MeasuredCases
-    from ridgeline.study.score import Score
+    from ridgeline.study.score import Score, ScoredRow
     from ridgeline.study.steps.cross_validation import Folds
     from ridgeline.study.steps.fit import Fits
     from ridgeline.study.steps.observations import Observation
@@ -64,6 +67,7 @@ class StepCalibration:
         held: Parameters that rows do not identify, by kind of chip and key: they stay at their priors.
         half_widths: Of the interval of every row, from uncertainties that were fitted without it.
         scores: Held-out errors, by scheme of cross-validation and kind of chip; `in_sample` too, to compare.
+        groups: Errors of clusters that the fit did not see, by what `validate` groups by.
         uncertainties: Of the interval, by the keys of `uncertainty.toml`.
         files: What to write, by name.
     """
@@ -75,8 +79,14 @@ class StepCalibration:
     held: frozenset[tuple[str, str]]
     half_widths: NDArray[np.float64]
     scores: Mapping[str, Mapping[str, Score]]
+    groups: Mapping[str, Mapping[str, Score]]
     uncertainties: Mapping[str, float]
     files: Mapping[str, str]
+
+    @property
+    def held_out(self) -> tuple[ScoredRow, ...]:
+        """Every row beside the estimate of the fit that did not see its cluster."""
+        return scored(self.rows, held_out_s(self.fits, self.folded, BY_CLUSTER), self.half_widths)
 
 
 def calibrate_steps(
@@ -93,7 +103,7 @@ def calibrate_steps(
         InputError: A path cannot be read, or no case in it can be used.
     """
     cases = _cases(paths)
-    rows, left_out = observations(cases.training, progress=progress)
+    rows, left_out = observations(cases.training, prior_of=_prior_of(cases), progress=progress)
     if not rows:
         raise InputError(
             "no measured step that can be used",
@@ -115,6 +125,7 @@ def calibrate_steps(
         held=held,
         half_widths=widths,
         scores=_scores(rows, folded, fits, widths),
+        groups=_groups(rows, scored(rows, held_out_s(fits, folded, BY_CLUSTER), widths)),
         uncertainties=uncertainties,
         files={
             **steps_toml(rows, fits, held=held, fitted_on=fitted_on),
@@ -128,6 +139,13 @@ def _cases(paths: Sequence[str]) -> MeasuredCases:
     if not own:
         return published_cases()
     return read_cases([*own, *([str(PUBLISHED)] if SHIPPED in paths else [])])
+
+
+def _prior_of(cases: MeasuredCases) -> Callable[[str], Efficiency]:
+    """What is known without these cases: kernels alone, if the shipped calibration has seen any of them."""
+    shipped = {(case.id, case.measured) for case in published_cases().training}
+    has_seen = any((case.id, case.measured) in shipped for case in cases.training)
+    return load_prior if has_seen else load_efficiency
 
 
 def _not_identified(fits: Fits, rows: Sequence[Observation]) -> frozenset[tuple[str, str]]:
@@ -203,4 +221,16 @@ def _scores(
         ]
         scores = {kind: score([each for row, each in pairs if row.kind == kind]) for kind in KINDS}
         found[name] = {kind: each for kind, each in scores.items() if each is not None}
+    return found
+
+
+def _groups(rows: Sequence[Observation], held_out: Sequence[ScoredRow]) -> dict[str, dict[str, Score]]:
+    found: dict[str, dict[str, Score]] = {}
+    for name, key in GROUPS.items():
+        values = sorted({key(row.case) for row in rows})
+        scores = {
+            value: score([each for row, each in zip(rows, held_out, strict=True) if key(row.case) == value])
+            for value in values
+        }
+        found[name] = {value: each for value, each in scores.items() if each is not None}
     return found

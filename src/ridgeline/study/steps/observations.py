@@ -70,31 +70,39 @@ class Observation:
 
 
 def observations(
-    cases: Sequence[MeasuredCase], *, progress: Callable[[str, float], None] | None = None
+    cases: Sequence[MeasuredCase],
+    *,
+    prior_of: Callable[[str], Efficiency] = load_prior,
+    progress: Callable[[str, float], None] | None = None,
 ) -> tuple[list[Observation], list[Skipped]]:
-    """Cases made ready, and those that cannot be estimated, with the reason."""
+    """Cases made ready, and those that cannot be estimated, with the reason.
+
+    Args:
+        cases: Measured steps.
+        prior_of: A chip's efficiencies before these steps were looked at.
+        progress: Told how far it is.
+    """
     ready: list[Observation] = []
     left_out: list[Skipped] = []
     for index, case in enumerate(cases):
         if progress is not None:
             progress("reading measured steps", index / len(cases))
         try:
-            ready.append(_observation(case))
+            ready.append(_observation(case, prior_of(case.chip)))
         except RidgelineError as error:
             left_out.append(Skipped(id=case.id, reason=f"cannot be estimated: {str(error).splitlines()[0]}"))
     return ready, left_out
 
 
-def _observation(case: MeasuredCase) -> Observation:
+def _observation(case: MeasuredCase, prior: Efficiency) -> Observation:
     setting, columns = pinned_row(case.job)
-    prior = load_prior(case.chip)
     found = Observation(case=case, setting=setting, columns=columns, prior=prior, deviation=0.0)
     expected_s = float(found.step(prior.in_whole_steps).expected_s)
     if not (isfinite(expected_s) and expected_s > 0):
         raise InputError(
             "the estimate is not a number", where=case.id, value=expected_s, expected="a step time", fix="report it"
         )
-    others = [*_other_readings(case.alternatives), expected_s]
+    others = [*_other_readings(case.alternatives, prior), expected_s]
     between_readings = log(max(others) / min(others)) / 2
     return replace(found, deviation=hypot(_deviation(case), between_readings))
 
@@ -108,7 +116,7 @@ def _deviation(case: MeasuredCase) -> float:
     return hypot(*parts)
 
 
-def _other_readings(jobs: Sequence[Job]) -> list[float]:
+def _other_readings(jobs: Sequence[Job], prior: Efficiency) -> list[float]:
     """Step times under the other readings of what a source leaves open."""
     times_s: list[float] = []
     for job in jobs:
@@ -116,5 +124,6 @@ def _other_readings(jobs: Sequence[Job]) -> list[float]:
             setting, columns = pinned_row(job)
         except RidgelineError:
             continue
-        times_s.append(float(training_step(setting, columns).expected_s))
+        alone = replace(setting, efficiency=prior.in_whole_steps)
+        times_s.append(float(training_step(alone, columns).expected_s))
     return [time_s for time_s in times_s if isfinite(time_s) and time_s > 0]
