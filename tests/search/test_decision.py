@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -126,6 +127,22 @@ def test_what_tensor_parallelism_brings_over_links_is_weighed_against_it() -> No
     expected = matmuls * 2 * width / ways / (transfers * 2 * (ways - 1) / ways)
     assert mlp.intensity_flops_per_byte == pytest.approx(expected, rel=1e-6)
     assert mlp.bound == "compute"
+
+
+@pytest.mark.parametrize(
+    ("model", "mesh", "moving"),
+    [
+        ("llama3.1-8b", "fsdp=4,cp=4", "attention"),
+        ("qwen3-30b-a3b", "fsdp=4,ep=4", "expert matmuls"),
+        ("deepseek2-16b", "fsdp=4,ep=4", "expert matmuls"),
+    ],
+)
+def test_what_moves_counts_under_the_part_that_it_is_moved_for(model: str, mesh: str, moving: str) -> None:
+    """Keys and values for attention, tokens for experts; weights that are gathered are FSDP's."""
+    answer = ridgeline.train(model, on="v5p:2x2x4", global_batch=64, seq_len=4096, mesh=mesh, remat="full")
+    names = {each.name for each in answer.decision.sections if math.isfinite(each.intensity_flops_per_byte)}
+
+    assert names - {"head"} == {moving}
 
 
 def test_screen_and_json_say_the_same() -> None:

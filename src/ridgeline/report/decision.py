@@ -57,10 +57,15 @@ def _share(name: str, share: float) -> str:
 
 
 def _intensities(decision: Decision) -> Iterator[str]:
+    alone: dict[str, list[str]] = {}
     for section in decision.sections:
-        if not isinf(section.intensity_flops_per_byte):
+        if isinf(section.intensity_flops_per_byte):
+            alone.setdefault(_BOUNDS[section.bound], []).append(section.name)
+        else:
             intensity = format_count(round(section.intensity_flops_per_byte))
             yield f"{section.name}: {intensity} ({_BOUNDS[section.bound]})"
+    for bound, names in alone.items():
+        yield f"{', '.join(names)}: no traffic but weights ({bound})"
 
 
 def _section_json(section: Section) -> dict[str, Json]:

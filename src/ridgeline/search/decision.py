@@ -174,10 +174,10 @@ def _sections(best: PlanEstimate) -> Iterator[Section]:
 
 def _section(path: str) -> str:
     """The section of a leaf by its path; "" for what is none of the model's own work."""
-    steps = path.split("/")
-    if "experts" in steps or steps[-1] in {"router", "dispatch", "combine", "top_k", "weighted_sum"}:
+    steps = set(path.split("/"))
+    if "moe" in steps and "shared" not in steps:
         return EXPERTS
-    if "scores" in steps:
+    if steps & {"scores", "key_value", "key_value_gradient"}:
         return ATTENTION
     if "mlp" in steps or "moe" in steps:
         return FEED_FORWARD
