@@ -14,6 +14,7 @@ import numpy as np
 from ridgeline.cost.attention_program import SCORE_PASSES, scores_traffic_bytes, slower_ratios
 from ridgeline.cost.collectives import Transfer, exchange, gather, permute
 from ridgeline.cost.context import PARTIAL_BYTES, causal_imbalance, ring_handed_bytes, ring_merge_bytes
+from ridgeline.cost.expert_bias import BACKWARD_BYTES, FORWARD_BYTES, expert_bias_bytes
 from ridgeline.cost.kernel_time import visited_keys
 from ridgeline.cost.product import product_demand, product_formula
 from ridgeline.cost.roofline import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from ridgeline.cost.columns import PlanColumns, TrainingSetting
     from ridgeline.cost.kernel_time import Product
+    from ridgeline.cost.product import ProductDemand
     from ridgeline.model.operations import Operation
 
 
@@ -133,13 +135,27 @@ def _product(
         return _arithmetic(name, phase, formula(**asked) + setting.efficiency.matmul_overhead_s, flops, dtype)
 
     return OperationCost(
-        forward=(arithmetic(op.path, "forward", "output"),),
+        forward=(arithmetic(op.path, "forward", "output"), *_bias_pass(op, "forward", demand, setting=setting)),
         backward=(
+            *_bias_pass(op, "backward", demand, setting=setting),
             arithmetic(f"{op.path}/input_gradient", "backward", "input_gradient"),
             arithmetic(f"{op.path}/weight_gradient", "backward", "weight_gradient"),
         ),
         output=op.output.name,
     )
+
+
+def _bias_pass(
+    op: Matmul | ExpertMatmul, phase: Phase, demand: ProductDemand, *, setting: TrainingSetting
+) -> Iterator[Part]:
+    """Experts' biases added apart to outputs that leave the experts, where kernels are not compiled together."""
+    leaves = isinstance(op, ExpertMatmul) and op.weight.axes[-1] == "embed_moe"
+    if not leaves or op.bias is None or not setting.is_eager:
+        return
+    element_bytes = FORWARD_BYTES if phase == "forward" else BACKWARD_BYTES
+    moved = expert_bias_bytes(B=demand.rows, F=demand.produced_width, element_bytes=element_bytes) / demand.num_shards
+    path, elementwise = f"{op.path}/bias", setting.efficiency.elementwise
+    yield traffic_part(path, phase, moved, setting=setting, efficiency=elementwise)
 
 
 def _attention(op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
