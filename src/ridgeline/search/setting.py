@@ -61,7 +61,6 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
     )
 
 
-def _capacity_ratio(experts: ExpertKernel) -> float | None:
 def job_efficiency(job: Job) -> Efficiency:
     """What programs reach of the peaks of a job's chip: what ships, and over it what the user's own files state.
 
@@ -74,6 +73,7 @@ def job_efficiency(job: Job) -> Efficiency:
     return shipped if own is None or text is None else with_own_facts(shipped, text, where=f"{own.folder}/{chip}.toml")
 
 
+def _capacity_ratio(experts: ExpertKernel) -> float | None:
     """Room of an expert over its mean; MaxText's is 1 where nothing is said. None without a capacity."""
     if experts.dispatch != "capacity":
         return None
