@@ -12,7 +12,7 @@ import ridgeline
 from ridgeline.cost.causes import COMMUNICATION, time_by_cause
 from ridgeline.errors import InputError
 from ridgeline.hardware.topology import parse_slice
-from ridgeline.job.job import ContextParallelism, ExpertKernel, Job, PlanRequest, Remat, Workload
+from ridgeline.job.job import ContextParallelism, ExpertKernel, Job, Pipeline, PlanRequest, Remat, Workload
 from ridgeline.job.notes import notes
 from ridgeline.model.zoo import load_model
 from ridgeline.search.train import cost_pinned
@@ -87,6 +87,14 @@ def test_an_axis_left_open_by_name_is_searched_and_of_two_tensor_axes_one(
     asked: dict[str, int], chosen: dict[str, int]
 ) -> None:
     assert dict(pinned(asked, on="v5p:2x2x4").plan.mesh) == chosen
+
+
+def test_a_mesh_that_cannot_be_fed_as_asked_is_told_what_is_pinned() -> None:
+    with pytest.raises(InputError, match="cannot be fed") as refused:
+        pinned({"fsdp": 8, "pp": 2}, on="v5p:2x2x4", pipeline=Pipeline(repeats=17), gradient_accumulation=None)
+
+    assert refused.value.value == "fsdp=8 pp=2 repeats=17"
+    assert "no more stages × repeats than 32 layers" in refused.value.expected
 
 
 def test_fsdp_across_slices_halves_memory_and_crosses_the_network_for_every_layer() -> None:

@@ -277,6 +277,8 @@ def _search(job: Job, global_batch: int, progress: Progress, *, fit_or_not: bool
     )
     table = plan_table(job, meshes.legal, global_batch=global_batch, layers=limits.chunks(job.hardware))
     if len(table) == 0:
+        if meshes.legal:
+            raise _nothing_fed(job, global_batch, limits.chunks(job.hardware))
         raise _nothing_legal(job, global_batch, meshes.refused)
     most_bytes = float("inf") if fit_or_not else (1 + TIGHT) * setting.usable_hbm_bytes
     costs = cost_plans(setting, table, progress, most_bytes=most_bytes)
@@ -303,20 +305,37 @@ def _worth_moving(setting: TrainingSetting, table: PlanTable, costs: Costs) -> N
 
 
 def _nothing_legal(job: Job, global_batch: int, refused: Mapping[tuple[str, str], int]) -> InputError:
-    """No mesh is legal, or none can be fed: the batch, or what is pinned, contradicts the model or the slice."""
+    """No mesh is legal: the batch, or what is pinned, contradicts the model or the slice."""
     pinned = " ".join(f"{axis}={degree}" for axis, degree in job.plan.mesh.items())
     of_family: dict[str, str] = {}
     for (family, reason), _ in sorted(refused.items(), key=lambda item: -item[1]):
         of_family.setdefault(family, reason)
     reasons = [f"{family}: {reason}" for family, reason in of_family.items()][:MOST_REASONS]
-    if not reasons:
-        reasons = [f"the pinned micro-steps or microbatches do not divide a batch of {global_batch}"]
     return InputError(
         f"no legal plan ({'; '.join(reasons)})",
         where="plan.mesh" if pinned else "workload.global_batch",
         value=pinned or global_batch,
         expected="degrees that divide the model's heads, widths, layers and experts, and the batch",
         fix="change the degrees named above" if pinned else "choose a batch, or a slice, with more divisors in common",
+    )
+
+
+def _nothing_fed(job: Job, global_batch: int, layers: int) -> InputError:
+    """There are meshes, but none can be fed with what is pinned of micro-steps, microbatches and repeats."""
+    plan = job.plan
+    pinned = {
+        **plan.mesh,
+        "gradient_accumulation": plan.gradient_accumulation,
+        "microbatches": plan.pipeline.microbatches,
+        "repeats": plan.pipeline.repeats,
+    }
+    return InputError(
+        "no legal plan: the batch cannot be fed to a mesh so",
+        where="plan",
+        value=" ".join(f"{name}={number}" for name, number in pinned.items() if number is not None),
+        expected=f"of the {global_batch} sequences, split over dp, fsdp and ep, a whole number in each micro-step or "
+        f"microbatch; microbatches in multiples of the stages, and no more stages × repeats than {layers} layers",
+        fix="leave some of them to the planner, or choose another batch",
     )
 
 
