@@ -4,6 +4,7 @@
     served = serve(requests, engine)
     served_latency(served)      # TTFT, TPOT and end to end: mean, p50, p90, p99; throughput; is it stable at all
 
-`setting` says what an engine is, `times` how long its passes take; both are given by the caller, so that nothing here
-knows of models or chips. `arrivals` draws requests, `server` runs one server, `fleet` several, `latency` sums up.
+`setting` says what an engine is, `times` how long its passes take; the caller gives both, so that nothing here knows of
+models or chips. `arrivals` draws requests, `fleet.serve` runs all servers and `server` one of them, on a `clock` and on
+`pages`; `load` knows overload beforehand; `latency` sums up.
 """
