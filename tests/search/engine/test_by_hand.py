@@ -128,7 +128,7 @@ def test_a_decode_server_starts_when_the_cache_has_come() -> None:
     assert (served.prefill_busy_s, served.busy_s) == (2.0, 2.0)
 
 
-def test_servers_take_turns() -> None:
+def test_servers_take_requests_in_turn() -> None:
     served = serve(TWO, replace(PAPER, fleet=Interleaved(num_servers=2)))
 
     assert served.finish_s.tolist() == [4.0, 3.5]
