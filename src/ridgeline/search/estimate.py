@@ -107,7 +107,7 @@ def memory_estimate(setting: TrainingSetting, columns: PlanColumns) -> MemoryEst
     """Memory of one plan."""
     memory, chip = training_memory(setting, columns), setting.hardware.chip
     total_bytes = float(memory.total_bytes)
-    devices_per_host = chip.chips_per_host * chip.devices_per_chip
+    devices_per_host = min(chip.chips_per_host * chip.devices_per_chip, setting.hardware.devices_per_slice)
     return MemoryEstimate(
         verdict=verdict(total_bytes, setting.usable_hbm_bytes),
         total_bytes=total_bytes,
