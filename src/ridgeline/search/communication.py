@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ridgeline.cost.memory import training_memory
@@ -72,7 +73,7 @@ _RING: Final = "attention over the keys at hand"
 """What runs beside the hand-over of keys and values around a ring."""
 
 _WAITED_FOR: Final = "nothing: it waits"
-"""The same where the compiler makes a collective synchronous, and the estimate says so."""
+"""The same where the compiler makes a collective synchronous and the estimate says so, or where all of it shows."""
 
 _RESIDUE: Final = 1e-9
 """What rounding leaves of a difference of two times."""
@@ -173,26 +174,41 @@ def communication(job: Job, best: PlanEstimate, *, global_batch: int) -> Communi
     """
     setting, columns = pinned_columns(pinned_to(job, best.plan, global_batch=global_batch))
     collectives = tuple(sorted(_uses(job, best, setting, columns), key=lambda use: (-use.exposed_s, -use.busy_s)))
-    layer_bytes = _layer_bytes(job, best, collectives)
+    gathered_bytes = _gathered_layer_bytes(job, best, collectives)
     return CommunicationAnswer(
         collectives=collectives,
         accumulation=tuple(_accumulations(setting, columns)),
         step_s=best.step.expected_s,
-        layer_bytes=layer_bytes,
-        advice=tuple(_advice(setting, best, collectives, layer_bytes=layer_bytes.get("all_gather", 0.0))),
+        layer_bytes=_layer_bytes(job, best, collectives),
+        advice=tuple(_advice(setting, best, collectives, layer_bytes=gathered_bytes)),
     )
 
 
 def _layer_bytes(job: Job, best: PlanEstimate, collectives: Sequence[CollectiveUse]) -> dict[str, float]:
     """The largest of each kind; gradients are summed once a step, the rest moves in every micro-step."""
     moved: defaultdict[str, float] = defaultdict(float)
-    layers = job.model.num_layers / (best.plan.mesh.get("pp", 1) * best.plan.mesh.get("dcn_pp", 1))
-    micro_steps = best.plan.gradient_accumulation * best.plan.microbatches
+    layers, passes = _layers_and_passes(job, best)
     for use in collectives:
         if use.group in _OF_WEIGHTS:
-            passes = layers * (1 if use.kind == "all_reduce" else micro_steps)
-            moved[use.kind] = max(moved[use.kind], use.array_bytes / passes)
+            runs = layers * (1 if use.kind == "all_reduce" else passes)
+            moved[use.kind] = max(moved[use.kind], use.array_bytes / runs)
     return dict(moved)
+
+
+def _gathered_layer_bytes(job: Job, best: PlanEstimate, collectives: Sequence[CollectiveUse]) -> float:
+    """Gathered weights of a layer, those of its experts too: of a backward pass, which gathers no table and no head."""
+    of_group: dict[str, float] = {}
+    for use in collectives:
+        if use.kind == "all_gather" and use.group in _GATHERED and use.array_bytes > 0:
+            of_group[use.group] = min(of_group.get(use.group, use.array_bytes), use.array_bytes)
+    return sum(of_group.values()) / prod(_layers_and_passes(job, best))
+
+
+def _layers_and_passes(job: Job, best: PlanEstimate) -> tuple[float, int]:
+    """Layers of a stage, and how often a step passes through them."""
+    plan = best.plan
+    stages = plan.mesh.get("pp", 1) * plan.mesh.get("dcn_pp", 1)
+    return job.model.num_layers / stages, plan.gradient_accumulation * plan.microbatches
 
 
 def _uses(job: Job, best: PlanEstimate, setting: TrainingSetting, columns: PlanColumns) -> Iterator[CollectiveUse]:
@@ -222,7 +238,7 @@ def _uses(job: Job, best: PlanEstimate, setting: TrainingSetting, columns: PlanC
             array_bytes=array_bytes,
             busy_s=busy_s,
             exposed_s=exposed_s,
-            behind=_behind(kind, group, waits=not is_asynchronous and exposed_s >= busy_s * (1 - _RESIDUE)),
+            behind=_behind(kind, group, waits=exposed_s >= busy_s * (1 - _RESIDUE)),
             engine=engine,
             is_asynchronous=is_asynchronous,
             reason=reason,
