@@ -49,6 +49,7 @@ BOUNDARIES = {
     "src/ridgeline/hardware/catalog.py": "reads catalog/*.toml",
     "src/ridgeline/hardware/scaling_book.py": "reads scaling_book.toml",
     "src/ridgeline/job/reading.py": "reads job files",
+    "src/ridgeline/job/trace_reading.py": "reads traces of requests",
     "src/ridgeline/model/huggingface/families.py": "reads defaults.toml",
     "src/ridgeline/model/huggingface/json_file.py": "reads config.json",
     "src/ridgeline/model/zoo.py": "reads zoo/*.toml",
