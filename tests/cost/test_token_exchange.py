@@ -65,8 +65,19 @@ def test_the_quicker_way_is_taken_where_neither_is_pinned() -> None:
     assert set(exchanged(setting, 64)) == {"all_to_all"}
 
 
-def test_gpus_send_copies_unless_told_otherwise() -> None:
+def test_gpus_send_a_token_once_to_each_domain_unless_told_otherwise() -> None:
+    """Two domains: half of the copies cross the network; of tokens with 2 copies 3/4 cross once, not twice 1/2."""
+
+    def crossing_bytes(exchange: TokenExchange | None) -> float:
+        setting = setting_on("h100:16", model=SPARSE)
+        setting = replace(setting, expert_exchange=exchange or setting.expert_exchange)
+        step = training_step(setting, one_plan(setting, {"ep": 16}))
+        leaves = (part for path, part in step.walk() if path.rpartition("/")[2].startswith("all_to_all"))
+        return sum(float(part.work.amounts["network"]) for part in leaves)
+
     assert set(exchanged(setting_on("h100:8", model=SPARSE), 8)) == {"all_to_all"}
+    assert crossing_bytes(None) == crossing_bytes("send_once") > 0
+    assert crossing_bytes("send_once") == pytest.approx(0.75 * crossing_bytes("all_to_all"))
 
 
 def test_tokens_that_travel_beside_another_microbatch_show_as_far_as_its_arithmetic_is_shorter() -> None:

@@ -169,3 +169,22 @@ def test_attention_was_not_fused_in_the_papers_of_2021_and_2022_and_first_so_in_
     assert case_of(**paper).job.plan.attention.kernel == "dot_product"
     assert case_of(framework="llm-foundry/Composer FSDP").job.plan.attention.kernel == "flash"
     assert case_of().job.plan.attention.kernel is None
+
+
+def test_recipes_name_a_library_that_sends_tokens_once_or_leave_it_to_all_to_all() -> None:
+    row = {"model": "Qwen3_235B_a22B", "gpus": 256, "tp": 1, "vp": 4, "ep": 8, "gbs": 2048, "seq_len": 4096}
+
+    def exchange(**changes: object) -> str | None:
+        return case_of(**{**row, **changes}).job.plan.experts.exchange
+
+    assert exchange() == "all_to_all"
+    assert exchange(gpu="GB200") == "send_once"
+    assert exchange(model="DeepSeekV3", vp=None) == "send_once"
+    small = {"model": "Qwen3_30B_a3B", "pp": 1, "vp": None}
+    assert exchange(**small, framework="Megatron-Bridge 25.11 container") == "all_to_all"
+    assert exchange(**small, framework="Megatron-Bridge 26.02 container") == "send_once"
+    assert exchange(ep=1) is None
+
+
+def test_dualpipe_begins_at_both_ends_of_the_pipeline() -> None:
+    assert case_of(framework="HAI-LLM", gpu="H800", vp=None).job.plan.pipeline.repeats == 2

@@ -379,17 +379,17 @@ def token_exchange(
 ) -> Iterator[Part]:
     """Copies of tokens by all-to-all, or all tokens gathered and partial results summed; the quicker if free to choose.
 
-    On GPUs a token crosses the network once to each domain, whatever its copies there.
+    Sent once, a token crosses the network once to each domain, whatever its copies there.
     """
     link = columns.links["expert"]
     tokens_bytes = rows * op.width * setting.activation_bytes / columns.tensor
     travel = exchange(link, tokens_bytes * op.top_k)
-    if setting.hardware.chip.switch is not None:
+    if setting.expert_exchange == "send_once":
         ratio = sent_once_ratio(network_load=link.network_exchange_load, k=op.top_k)
         travel = replace(travel, network_bytes=travel.network_bytes * ratio)
     word = "all_to_all" if phase == "forward" else "all_to_all_gradient"
     sent = transfer_part(f"{op.path}/{word}", phase, "expert", travel, setting=setting)
-    if setting.expert_exchange == "all_to_all":
+    if setting.expert_exchange in {"all_to_all", "send_once"}:
         yield sent
         return
     word = "all_gather" if (op.path == "dispatch") == (phase == "forward") else "reduce_scatter"

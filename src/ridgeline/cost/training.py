@@ -306,7 +306,6 @@ def _pipeline(
     handed_bytes = rows * width * setting.activation_bytes / columns.degree(TENSOR_AXES)
     transfer = permute(columns.links["stage"], handed_bytes)
     hand_over = transfer_part("hand_over/permute", "step", "stage", transfer, setting=setting)
-    hand_over = replace(hand_over, expected_s=hand_over.expected_s * shown)
     return in_sequence(
         "pipeline",
         "step",

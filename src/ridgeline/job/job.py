@@ -21,7 +21,7 @@ OptimizerState: TypeAlias = Literal["device", "host"]
 AttentionProgram: TypeAlias = Literal["splash", "flash", "dot_product", "cudnn_flash_te", "autoselected"]
 ExpertProgram: TypeAlias = Literal["gmm", "ragged_dot", "dense"]
 ExpertDispatch: TypeAlias = Literal["dropless", "capacity"]
-TokenExchange: TypeAlias = Literal["all_to_all", "all_gather"]
+TokenExchange: TypeAlias = Literal["all_to_all", "send_once", "all_gather"]
 KernelLaunch: TypeAlias = Literal["eager", "graph"]
 ContextStrategy: TypeAlias = Literal["all_gather", "ring", "ulysses", "usp"]
 
@@ -167,7 +167,8 @@ class ExpertKernel:
         dispatch: `dropless` or `capacity`.
         capacity_factor: Rows an expert has room for over its mean, for `capacity`.
         kernel: `gmm`, `ragged_dot` or `dense`.
-        exchange: How tokens reach the experts of other devices: as copies, or all tokens to all devices.
+        exchange: How tokens reach the experts of other devices: as copies; as copies that cross the network once to
+            each domain of fast links (DeepEP, HybridEP), which is what GPUs do unless told; all tokens to all devices.
         exchange_overlap: They travel beside the arithmetic of another microbatch (DualPipe; Megatron's
             `overlap_moe_expert_parallel_comm`).
         shard_experts_on_fsdp: The fsdp axis splits the expert dimension instead of the embedding.

@@ -156,6 +156,7 @@ def _spent(part: Part, share: float) -> Iterator[tuple[str, float]]:
 
 _EXCHANGED: Final[Mapping[TokenExchange, str]] = {
     "all_to_all": "copies of tokens are sent to them by all-to-all",
+    "send_once": "copies of tokens are sent to them, over the network once to each domain of fast links",
     "all_gather": "all tokens are gathered to them, and partial results summed (MaxText's ring of experts)",
 }
 

@@ -65,7 +65,7 @@ def estimate_row(job: Job, setting: TrainingSetting, table: PlanTable, index: in
         chip_s=chip_s(num_chips=chips, run_s=step.expected_s), C_flops_per_s=mfu_peak_flops_per_s(setting)
     )
     return PlanEstimate(
-        plan=_plan(job, table, index, expert_exchange=_token_exchange(step.parts)),
+        plan=_plan(job, table, index, expert_exchange=_token_exchange(step.parts, setting)),
         step=step,
         memory=memory_estimate(setting, columns),
         bound=bound,
@@ -119,7 +119,7 @@ def memory_estimate(setting: TrainingSetting, columns: PlanColumns) -> MemoryEst
     )
 
 
-def _token_exchange(step: Part) -> TokenExchange | None:
+def _token_exchange(step: Part, setting: TrainingSetting) -> TokenExchange | None:
     """How tokens reach the experts of other devices under one plan."""
     used = {
         path.rpartition("/")[2]
@@ -128,7 +128,7 @@ def _token_exchange(step: Part) -> TokenExchange | None:
     }
     if not used:
         return None
-    return "all_gather" if "all_gather" in used else "all_to_all"
+    return setting.expert_exchange or ("all_gather" if "all_gather" in used else "all_to_all")
 
 
 def _plan(job: Job, table: PlanTable, index: int, *, expert_exchange: TokenExchange | None) -> Plan:

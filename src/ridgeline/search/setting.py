@@ -51,7 +51,7 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
         optimizer=plan.optimizer,
         vocab_tiling=plan.vocab_tiling,
         moe_imbalance=plan.moe_imbalance,
-        expert_exchange=plan.experts.exchange or ("all_to_all" if chip.switch is not None else None),
+        expert_exchange=plan.experts.exchange or ("send_once" if chip.switch is not None else None),
         expert_exchange_overlaps=plan.experts.exchange_overlap or False,
         expert_capacity_ratio=_capacity_ratio(plan.experts),
         context=plan.context,

@@ -19,7 +19,9 @@ from ridgeline.model.tree import model_tree
 from ridgeline.model.zoo import load_model
 from ridgeline.study.measured.case import MeasuredCase
 from ridgeline.study.measured.gpu_settings import (
+    Choice,
     attention_of,
+    exchange_of,
     exchange_overlap_of,
     expert_tensor_ways,
     gradients_dtype,
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 
     from ridgeline.model.spec import ModelSpec
     from ridgeline.study.measured.case import Metric, Skipped, SourceOfMeasured
-    from ridgeline.study.measured.gpu_settings import Choice
     from ridgeline.study.measured.records import Record
 
 _MILLI, _PERCENT = 1e-3, 1e-2
@@ -112,6 +113,7 @@ def _case(record: Record, name: str) -> MeasuredCase:
         "attention": attention_of(record),
     }
     turns, launch = choices["turns"], choices["launch"]
+    choices["exchange"] = Choice(value=exchange_of(record, domain=machine.domain))
     choices["overlap"] = exchange_overlap_of(record, launch=launch, turns=turns, domain=machine.domain)
     tables: dict[str, object] = {
         "version": 1,
@@ -235,7 +237,7 @@ def _plan(record: Record, degrees: _Degrees, steps: int, choices: Mapping[str, C
         "compiler": {"kernel_launch": choices["launch"].value},
         **_quantization(choices["recipe"].value),
         "attention": {"kernel": choices["attention"].value},
-        "moe": {"exchange_overlap": choices["overlap"].value},
+        "moe": {"exchange": choices["exchange"].value, "exchange_overlap": choices["overlap"].value},
     }
     if mesh["pp"] > 1:
         pipeline = {"microbatches": steps, "repeats": choices["turns"].value}
@@ -264,7 +266,8 @@ def _alternatives(tables: Mapping[str, object], job: Job, choices: Mapping[str, 
     changes: list[Mapping[str, object]] = [{"remat": policy} for policy in choices["remat"].others]
     changes += [_quantization(recipe) for recipe in choices["recipe"].others]
     changes += [{"compiler": {"kernel_launch": launch}} for launch in choices["launch"].others]
-    changes += [{"moe": {"exchange_overlap": overlap}} for overlap in choices["overlap"].others]
+    moe = cast("Mapping[str, object]", plan["moe"])
+    changes += [{"moe": {**moe, "exchange_overlap": overlap}} for overlap in choices["overlap"].others]
     for turns in choices["turns"].others:
         changes.append({"pipeline": {**cast("Mapping[str, object]", plan["pipeline"]), "repeats": turns}})
     others = [_job({**tables, "plan": {**plan, **change}}, name) for change in changes]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ridgeline.hardware.chip import Chip
-    from ridgeline.job.job import Dtype
+    from ridgeline.job.job import Dtype, TokenExchange
     from ridgeline.study.measured.records import Record
 
 Recipe: TypeAlias = "Mapping[str, str] | None"
@@ -33,6 +33,8 @@ _POWER = re.compile(r"(\d+) ?W limit")
 _RELEASE = re.compile(r"\b(2\d)\.(\d\d)\b")
 _GRAPHS_SINCE = (26, 6)
 """Megatron-Bridge, scripts/performance: `cuda_graph_impl="full_iteration"` in recipes of that release for racks."""
+
+_LIBRARY_SINCE = (26, 2)
 
 _BEFORE_FUSED_ATTENTION: Final = ("2104.04473", "2205.05198")
 _GPUS_PER_NODE = 8
@@ -234,6 +236,8 @@ def gradients_dtype(record: Record) -> Dtype:
 def turns_of(record: Record, *, stages: int, num_layers: int) -> Choice:
     """Turns that each stage of a pipeline takes (virtual stages); a table with a column for them may leave it empty."""
     turns = whole(record, "vp")
+    if "HAI-LLM" in text(record, "framework"):
+        return Choice(value=2, assumed="DualPipe: both halves of the pipeline begin at once, as two turns of a stage")
     if turns is not None or stages == 1 or "ep" in record or "case" in record:
         return Choice(value=turns or 1)
     usual = max(min(_USUAL_TURNS, num_layers // stages), 1)
@@ -247,8 +251,7 @@ def launch_of(record: Record, *, domain: int) -> Choice:
         record: The row.
         domain: GPUs of an NVLink domain.
     """
-    release = _RELEASE.search(text(record, "framework"))
-    if domain > _GPUS_PER_NODE and release is not None and (int(release[1]), int(release[2])) >= _GRAPHS_SINCE:
+    if domain > _GPUS_PER_NODE and _release(record) >= _GRAPHS_SINCE:
         return Choice(value="graph", assumed="kernels replayed as a graph", others=("eager",))
     return Choice(value="eager", assumed="kernels launched one by one", others=("graph",))
 
@@ -277,6 +280,31 @@ def exchange_overlap_of(record: Record, *, launch: Choice, turns: Choice, domain
     overlaps = turns.value != 1 if domain <= _GPUS_PER_NODE else launch.value == "graph"
     said = "beside another microbatch" if overlaps else "waited for"
     return Choice(value=overlaps, assumed=f"exchange of tokens {said}", others=(not overlaps,))
+
+
+def exchange_of(record: Record, *, domain: int) -> TokenExchange | None:
+    """How tokens reach their experts: NCCL's all-to-all, or libraries that send a token once to each domain.
+
+    Megatron-Bridge's recipes name a library (`moe_flex_dispatcher_backend`) for DeepSeek's models, on racks, and for
+    Qwen3-30B from 26.02 on.
+
+    Source: Megatron-Bridge, scripts/performance/configs, releases 25.11 to 26.06; arXiv:2412.19437, section 3.2.2.
+
+    Args:
+        record: The row.
+        domain: GPUs of an NVLink domain.
+    """
+    if (whole(record, "ep") or 1) == 1:
+        return None
+    release, model = _release(record), text(record, "model").lower()
+    has_library = "deepseek" in model or domain > _GPUS_PER_NODE or ("30b" in model and release >= _LIBRARY_SINCE)
+    return "send_once" if has_library else "all_to_all"
+
+
+def _release(record: Record) -> tuple[int, int]:
+    """Year and month of a container; (0, 0) of none."""
+    found = _RELEASE.search(text(record, "framework"))
+    return (0, 0) if found is None else (int(found[1]), int(found[2]))
 
 
 def expert_tensor_ways(record: Record, *, tp: int) -> int:
