@@ -144,11 +144,11 @@ def test_a_setting_that_is_not_modelled_is_said_to_be_so(train: Train, tmp_path:
     path = tmp_path / "job.toml"
     path.write_text(
         'version = 1\nmodel = "llama3.1-8b"\nhardware = "v6e:8x8"\n[workload]\nseq_len = 8192\nglobal_batch = 256\n'
-        '[plan]\nattention = { kernel = "splash" }\n',
+        '[plan]\nattention = { kernel = "autoselected" }\n',
         encoding="utf-8",
     )
 
-    assert "plan.attention is kept in the job but not modelled yet." in train(str(path))[1]
+    assert "plan.attention.kernel is kept in the job but not modelled yet." in train(str(path))[1]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ridgeline.cost.attention_program import slower_ratios
 from ridgeline.cost.calibration import calibrated_chips, load_prior
 from ridgeline.study.kernels.writing import KERNEL_KEYS
 
@@ -113,13 +114,27 @@ def test_a_measured_efficiency_follows_from_its_raw_points(chip: str, key: str) 
     assert load_prior(chip).facts[key].value == pytest.approx(RECOMPUTED[key](chip), rel=ROUNDING)
 
 
-def test_the_backward_of_v6e_follows_from_the_times_of_its_three_kernels() -> None:
-    forward_ms, *backward_ms = [row["ms"] for row in points("attention_parts", "v6e")]
+def attention_parts_ms(program: str) -> tuple[float, float]:
+    """Forward and backward; one backward kernel or two."""
+    forward_ms, *backward_ms = [row["ms"] for row in points("attention_parts", "v6e") if row["program"] == program]
+    return forward_ms, sum(backward_ms)
+
+
+def test_the_backward_of_v6e_follows_from_the_times_of_its_two_kernels() -> None:
+    forward_ms, backward_ms = attention_parts_ms("tokamax")
     efficiency = load_prior("v6e")
 
     assert efficiency.attention_backward / efficiency.attention_forward == pytest.approx(
-        2.5 * forward_ms / sum(backward_ms), rel=ROUNDING
+        2.5 * forward_ms / backward_ms, rel=ROUNDING
     )
+
+
+def test_a_backward_pass_in_two_kernels_takes_as_much_longer_as_was_measured_on_v6e() -> None:
+    (jax_forward_ms, jax_backward_ms), (forward_ms, backward_ms) = map(attention_parts_ms, ("jax", "tokamax"))
+    unfused = (jax_backward_ms / jax_forward_ms) / (backward_ms / forward_ms)
+
+    assert slower_ratios("v6e", "flash") == (1.0, pytest.approx(unfused, rel=ROUNDING))
+    assert slower_ratios("v6e", "splash") == (1.0, 1.0)
 
 
 def test_quantized_matmuls_without_a_measurement_keep_what_they_keep_on_gpus() -> None:

@@ -140,7 +140,6 @@ def test_settings_that_are_not_modelled_are_named(write: Callable[[str], str]) -
     job = read_job(write(FULL.replace('tp = "core"', 'tp = "x"')), flags(on="v5p:4x4x8"))
 
     assert notes(job, {"fsdp": 128}) == (
-        "plan.attention is kept in the job but not modelled yet.",
         "plan.moe is kept in the job but not modelled yet.",
         "plan.compiler is kept in the job but not modelled yet.",
         "plan.pipeline settings have no effect without pp.",

@@ -18,8 +18,10 @@ _FIRST_GENERATION: Final = 1.4
 Source: Dao, FlashAttention-2, arXiv:2307.08691, section 4.1."""
 
 _UNFUSED: Final = 1.3
-"""Time of a backward pass in two kernels, one for dK and dV, one for dQ, over one kernel's: 7 products instead of 5, and
-every tile begun twice. Measured over forward on v6e: 38.7/18.2 of JAX's splash, 40.1/24.5 of tokamax's.
+"""Time of a backward pass in two kernels, one for dK and dV, one for dQ, over one kernel's.
+
+It has 7 products instead of 5, and begins every tile twice. Measured over forward on v6e: 38.7/18.2 of JAX's splash,
+40.1/24.5 of tokamax's.
 Source: yxanul/yxTPU (183bdc5, results/RESULTS.md, 2026-07-20)."""
 
 _SLOWER: Final[Mapping[tuple[str, str], tuple[float, float]]] = {
@@ -29,10 +31,11 @@ _SLOWER: Final[Mapping[tuple[str, str], tuple[float, float]]] = {
     ("h200", "flash"): (1.66 * _FIRST_GENERATION, 1.30 * _FIRST_GENERATION),
     **{(chip, "flash"): (1.0, _UNFUSED) for chip in ("v3", "v4", "v5e", "v5p", "v6e", "tpu7x")},
 }
-"""Time over that of the calibrated kernel, forward and backward, by chip and program. On TPUs `flash` is JAX's splash as
-MaxText runs it by default, its backward pass in two kernels. On GPUs it is FlashAttention's first
-generation, in Triton. On Hopper no such kernel uses asynchronous copies and warp groups: geometric means over causal
-shapes of head dim 128, 2,048 to 16,384 tokens; h200 as h100, the same units.
+"""Time over that of the calibrated kernel, forward and backward, by chip and program.
+
+On TPUs `flash` is JAX's splash as MaxText runs it by default, its backward pass in two kernels. On GPUs it is
+FlashAttention's first generation, in Triton. On Hopper no such kernel uses asynchronous copies and warp groups:
+geometric means over causal shapes of head dim 128, 2,048 to 16,384 tokens; h200 as h100, the same units.
 Source: https://github.com/openxla/tokamax (783ea957, tokamax/data/autotuning/nvidia_h100_80gb_hbm3): the best
 `pallas_triton_flash_attention` over the best `pallas_mosaic_gpu_flash_attention`."""
 

@@ -74,6 +74,7 @@ class TrainingSetting:
         is_eager: The host issues every kernel (`launches.py`).
         expert_exchange_overlaps: Tokens reach their experts beside the arithmetic of another microbatch.
         attention_program: That computes attention; None for the fastest known.
+        attention_tile: Its queries and keys of one tile; None for the chip's `Efficiency.attention_block`.
     """
 
     tree: ModelTree
@@ -93,6 +94,7 @@ class TrainingSetting:
     is_eager: bool = False
     expert_exchange_overlaps: bool = False
     attention_program: AttentionProgram | None = None
+    attention_tile: tuple[int | None, int | None] = (None, None)
 
     @property
     def activation_bytes(self) -> float:

@@ -35,8 +35,9 @@ class Efficiency:
         attention_forward: Fraction of the bf16 peak that a fused attention reaches at head_dim 128, over the FLOPs
             of visited query-key pairs (`kernel_time.visited_keys`).
         attention_backward: The same for the backward kernel, over its own (2.5 times forward) FLOPs.
-        attention_block: Keys of one block; half of one is masked at each edge.
-        attention_row_keys: What starting a row of blocks costs, in keys of one query.
+        attention_block: Queries and keys of one tile, where no job says; half of one is masked at each edge.
+        attention_tile_pairs: What starting a tile costs, in query-key pairs.
+        attention_row_keys: What starting a row of tiles costs, in keys of one query.
         attention_head_dim: Efficiency at other head dims over that at 128 (which is in the table, as 1), by
             head dim; linear between them. Small ones leave a matrix unit idle.
         loss_forward_bytes: HBM traffic of softmax and cross entropy, a logit, beside the product that makes it.
@@ -75,6 +76,7 @@ class Efficiency:
     attention_forward: float
     attention_backward: float
     attention_block: float
+    attention_tile_pairs: float
     attention_row_keys: float
     attention_head_dim: Mapping[int, float]
     loss_forward_bytes: float

@@ -95,7 +95,8 @@ def _executed_ratio(attention: Attention, setting: TrainingSetting, *, block_key
         attention.span,
         visible_keys=visible_keys,
         sequence_keys=float(setting.seq_len),
-        block_keys=block_keys,
+        tile=(block_keys, block_keys),
+        tile_pairs=0.0,
         row_keys=0.0,
     )
     return float(visited) / visible_keys

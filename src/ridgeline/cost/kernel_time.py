@@ -22,7 +22,7 @@ Product: TypeAlias = Literal["output", "input_gradient", "weight_gradient"]
 PRODUCTS: tuple[Product, ...] = ("output", "input_gradient", "weight_gradient")
 
 
-def ragged_rows(*, B: Number, E: Number, edge_rows: float) -> Number:
+def ragged_rows(*, B: Number, E: Number, edge_rows: Number) -> Number:
     """Rows' worth of time of a matmul over ragged groups.
 
     A group ends within a tile of rows, which is visited again for the next; starting a group also waits for its
@@ -56,26 +56,42 @@ def grouped_matmul_s(
 
 
 def visited_keys(
-    span: Span, *, visible_keys: Number, sequence_keys: Number, block_keys: float, row_keys: float
+    span: Span,
+    *,
+    visible_keys: Number,
+    sequence_keys: Number,
+    tile: tuple[Number, Number],
+    tile_pairs: float,
+    row_keys: float,
 ) -> Number:
-    """Keys' worth of time that a blocked attention spends on a query, on average.
+    """Keys' worth of time that a tiled attention spends on a query, on average.
 
-    The visible ones; at each edge of the mask half a block that is masked out, though no more than the sequence has;
-    and what starting a row of blocks costs. Causal and chunked spans have one edge, sliding two, full none.
+    The visible ones; at each edge of the mask half a tile that is masked out, though no more than the sequence has;
+    what starting each tile costs, and starting a row of them. Causal and chunked spans have one edge, sliding two,
+    full none.
 
-    Formula: min(visible + edges · block/2, S) + row
+    Formula: min(visible + edges · max(q, kv)/2, S) · (1 + pairs/(q · kv)) + row
 
     Source: docs/calibration.md.
 
     >>> from ridgeline.model.operations import Span
-    >>> sizes = {"block_keys": 2048.0, "row_keys": 500.0}
-    >>> visited_keys(Span(kind="causal"), visible_keys=4096.0, sequence_keys=8192.0, **sizes)
-    5620.0
-    >>> visited_keys(Span(kind="causal"), visible_keys=512.0, sequence_keys=1024.0, **sizes)
-    1524.0
+    >>> costs = {"tile_pairs": 262144.0, "row_keys": 500.0}
+    >>> sizes = {"visible_keys": 4096.0, "sequence_keys": 8192.0}
+    >>> [visited_keys(Span(kind="causal"), tile=(side, side), **sizes, **costs) for side in (512.0, 2048.0)]
+    [9204.0, 5940.0]
+
+    Args:
+        span: What a query sees.
+        visible_keys: A query's, on average.
+        sequence_keys: S.
+        tile: Queries and keys of one.
+        tile_pairs: What starting one costs, in query-key pairs.
+        row_keys: What starting a row of them costs, in keys of one query.
     """
     edges = {"causal": 1, "chunked": 1, "sliding": 2, "full": 0}[span.kind]
-    return smaller(visible_keys + edges * block_keys / 2, sequence_keys) + row_keys
+    queries, keys = tile
+    visited = smaller(visible_keys + edges * larger(queries, keys) / 2, sequence_keys)
+    return visited * (1.0 + tile_pairs / (queries * keys)) + row_keys
 
 
 def tiled_width(*, width: Number, tile_size: int) -> Number:

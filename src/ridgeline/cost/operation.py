@@ -25,7 +25,7 @@ from ridgeline.cost.roofline import (
     matmul_flops,
 )
 from ridgeline.cost.token_exchange import gathered_tokens_bytes, sent_once_ratio
-from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, overlapped, scaled
+from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, overlapped, scaled, smaller
 from ridgeline.model.accounting import keys_in_reach, keys_read
 from ridgeline.model.operations import Attention, Dispatch, Elementwise, ExpertMatmul, Lookup, Matmul, Recurrence
 
@@ -197,7 +197,8 @@ def _fused_attention_s(
         op.span,
         visible_keys=visible_keys,
         sequence_keys=setting.seq_len / op.tokens_per_key,
-        block_keys=efficiency.attention_block,
+        tile=_tile(setting, columns, num_keys=setting.seq_len / op.tokens_per_key),
+        tile_pairs=efficiency.attention_tile_pairs,
         row_keys=efficiency.attention_row_keys,
     )
     flops = _attention_flops(op, rows=rows, setting=setting, columns=columns)
@@ -226,6 +227,12 @@ def _plain_attention_s(
         for num_passes in SCORE_PASSES
     )
     return products_s + forward_s, ATTENTION_BACKWARD_LEAST * products_s + backward_s
+
+
+def _tile(setting: TrainingSetting, columns: PlanColumns, *, num_keys: Number) -> tuple[Number, Number]:
+    """Queries and keys of one tile: no more than a device has of either."""
+    queries, keys = (size or setting.efficiency.attention_block for size in setting.attention_tile)
+    return smaller(queries, setting.seq_len / columns.degrees["cp"]), smaller(keys, num_keys)
 
 
 def _context_imbalance(op: Attention, *, setting: TrainingSetting, columns: PlanColumns) -> Number:

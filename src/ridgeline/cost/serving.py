@@ -287,7 +287,8 @@ def _visited(
         operation.span,
         visible_keys=visible_keys,
         sequence_keys=float(setting.prompt_len),
-        block_keys=block_keys,
+        tile=(block_keys, block_keys),
+        tile_pairs=0.0,
         row_keys=0.0,
     )
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ridgeline.hardware.figures import own_figures
-from ridgeline.job.job import AttentionKernel, Compiler, ExpertKernel, Pipeline
+from ridgeline.job.job import Compiler, ExpertKernel, Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,9 +22,10 @@ def notes(job: Job, mesh: Mapping[str, int]) -> tuple[str, ...]:
         mesh: Degrees of the plan that answers it; axes that are not named are 1.
     """
     plan, chip = job.plan, job.hardware.chip
-    kernel = None if chip.switch is not None else plan.attention.kernel  # of GPUs some are told apart
+    told_apart = {None, "splash", "flash"} if chip.switch is None else {plan.attention.kernel}
     is_said = {
-        "attention": replace(plan.attention, kernel=kernel) != AttentionKernel(),
+        "attention.kernel": plan.attention.kernel not in told_apart,
+        "attention.max_logit": plan.attention.max_logit not in {None, "none"},
         "moe": replace(plan.experts, exchange=None, exchange_overlap=None, shard_experts_on_fsdp=None)
         != ExpertKernel(),
         "compiler": replace(plan.compiler, kernel_launch=None) != Compiler(),

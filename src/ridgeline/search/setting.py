@@ -58,6 +58,7 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
         link_bytes_per_s=link_rate_bytes_per_s(job.hardware),
         is_eager=plan.compiler.kernel_launch == "eager",
         attention_program=plan.attention.kernel,
+        attention_tile=(plan.attention.block_q, plan.attention.block_kv),
     )
 
 

@@ -37,6 +37,7 @@ _STARTS = {
     "attention_forward": 0.6,
     "attention_backward": 0.5,
     "attention_block": 1024.0,
+    "attention_tile_pairs": 200_000.0,
     "attention_row_keys": 256.0,
     "attention_head_dim": 1.0,
     "loss_forward_bytes": 8.0,
@@ -134,7 +135,7 @@ _LOSS = tuple(
     _Question(kernel="loss", variants=(direction,), keys=(f"loss_{direction}_bytes",))
     for direction in ("forward", "backward")
 )
-_ATTENTION_KEYS = ("attention_forward", "attention_backward", "attention_block")
+_ATTENTION_KEYS = ("attention_forward", "attention_backward", "attention_block", "attention_tile_pairs")
 _ATTENTION_SHAPE_KEYS = ("attention_row_keys", "attention_head_dim.64", "attention_head_dim.256")
 _ATTENTION = _Question(
     kernel="attention", variants=("forward", "backward"), keys=(*_ATTENTION_KEYS, *_ATTENTION_SHAPE_KEYS)
@@ -143,7 +144,9 @@ _QUESTIONS = (_MATMUL, *_GROUPED, *_LOSS, _ATTENTION)
 """In this order: a loss is a matmul and more."""
 
 _SPLASH = _Question(
-    kernel="attention", variants=("forward", "backward"), keys=(*_ATTENTION_KEYS, "attention_head_dim.256")
+    kernel="attention",
+    variants=("forward", "backward"),
+    keys=(*_ATTENTION_KEYS, "attention_row_keys", "attention_head_dim.256"),
 )
 
 
@@ -224,7 +227,8 @@ def _fit(
     groups = [(group, columns_of(group)) for group in _groups(asked)]
     seen = {group[0].variant for group, _ in groups}
     head_dims = {f"attention_head_dim.{time.sizes['H']:g}" for time in asked if "H" in time.sizes}
-    keys = [key for key in question.keys if _is_identified(key, seen=seen, head_dims=head_dims)]
+    has_tiles = "tile_q" in asked[0].sizes
+    keys = [key for key in question.keys if _is_identified(key, seen=seen, head_dims=head_dims, has_tiles=has_tiles)]
 
     def predicted(trial: Mapping[str, float]) -> NDArray[np.float64]:
         together = {**parameters, **trial}
@@ -246,8 +250,13 @@ def _fit(
     ]
 
 
-def _is_identified(key: str, *, seen: set[str], head_dims: set[str]) -> bool:
-    """A direction's fraction needs times of that direction, a head dim's ratio times of that head dim."""
+def _is_identified(key: str, *, seen: set[str], head_dims: set[str], has_tiles: bool) -> bool:
+    """A direction's fraction needs times of that direction, a head dim's ratio times of that head dim.
+
+    Where tiles are told, what starting one costs shows; where not, their size does.
+    """
+    if key in ("attention_block", "attention_tile_pairs"):
+        return has_tiles == (key == "attention_tile_pairs")
     if key.startswith("attention_head_dim"):
         return key in head_dims
     return key not in ("attention_forward", "attention_backward") or key.removeprefix("attention_") in seen

@@ -127,10 +127,16 @@ def _grouped_s(variant: str, sizes: Columns, parameters: Parameters, device: Dev
 def _attention_s(variant: str, sizes: Columns, parameters: Parameters, device: Device) -> NDArray[np.float64]:
     """Causal and full ones are two spans: a column of edges, without a branch."""
     width, keys, causal = (sizes["H"] + sizes["V"]) / 2, sizes["S"], sizes["causal"]
-    visible = keys / (1 + causal)
-    block, row = parameters["attention_block"], parameters["attention_row_keys"]
+    block = parameters["attention_block"]
     masked, whole = (
-        visited_keys(Span(kind=kind), visible_keys=visible, sequence_keys=keys, block_keys=block, row_keys=row)
+        visited_keys(
+            Span(kind=kind),
+            visible_keys=keys / (1 + causal),
+            sequence_keys=keys,
+            tile=(sizes.get("tile_q", block), sizes.get("tile_kv", block)),
+            tile_pairs=parameters["attention_tile_pairs"],
+            row_keys=parameters["attention_row_keys"],
+        )
         for kind in ("causal", "full")
     )
     visited = causal * masked + (1 - causal) * whole

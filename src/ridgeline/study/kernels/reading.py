@@ -43,6 +43,9 @@ CHIP_OF_DEVICE = {
 }
 """The catalogue's name of a device, as JAX names its kind."""
 
+TPUS = frozenset({"tpu7x", "v6e", "v5p", "v5e"})
+"""Of these, those whose kernels have tiles of a programmer's choice."""
+
 _PUBLISHED = {
     "kernels.csv.gz": "https://github.com/openxla/tokamax (783ea957, tokamax/data/autotuning)",
     "tpu_micro.json": "",
@@ -173,7 +176,7 @@ def _kernel_time(row: Mapping[str, str], *, source: str) -> KernelTime | None:
     elif operation.endswith("gated_linear_unit"):
         found = ("gated_unit", direction, _gated_unit_sizes(chip, key))
     elif "attention" in operation and "latent" not in operation:
-        found = ("attention", direction, _attention_sizes(operation, key))
+        found = ("attention", direction, _attention_sizes(operation, key, tile=_tile(chip, row, direction)))
     elif "normalization" in operation:
         found = ("normalization", direction, _normalization_sizes(key, num_arrays=3 if backward else 2))
     match found:
@@ -244,8 +247,25 @@ def _gated_unit_sizes(chip: str, key: Mapping[str, Any]) -> dict[str, float] | N
     return {"B": float(prod(inputs[:-1])), "D": float(width), "F": float(hidden)}
 
 
-def _attention_sizes(operation: str, key: Mapping[str, Any]) -> dict[str, float] | None:
-    """Fused kernels without bias, window or other mask than the causal one, as many queries as keys."""
+def _tile(chip: str, row: Mapping[str, str], direction: str) -> tuple[int, int] | None:
+    """Queries and keys of one tile of a TPU's kernel; a GPU's are small, and too many to tell apart."""
+    if chip not in TPUS:
+        return None
+    config, suffix = cast("dict[str, int]", json.loads(row["config"])), "_dkv" if direction == "backward" else ""
+    tile = config.get(f"block_q{suffix}"), config.get(f"block_kv{suffix}")
+    return None if None in tile else cast("tuple[int, int]", tile)
+
+
+def _attention_sizes(
+    operation: str, key: Mapping[str, Any], *, tile: tuple[int, int] | None
+) -> dict[str, float] | None:
+    """Fused kernels without bias, window or other mask than the causal one, as many queries as keys.
+
+    Of a TPU's kernels that write the log-sum-exp or do not, those that do: training does.
+    """
+    is_silent = key.get("return_residuals") is False and not operation.endswith("_vjp")
+    if tile is not None and is_silent:
+        return None
     shapes = _bf16(key, "q", "k", "v")
     mask = cast("dict[str, Any]", key.get("mask") or {})
     causal_mask = cast("dict[str, Any] | None", mask.get("causal_mask"))
@@ -262,9 +282,10 @@ def _attention_sizes(operation: str, key: Mapping[str, Any]) -> dict[str, float]
     else:
         return None
     letters = {"B": prod(batch), "T": queries, "S": keys, "N": heads, "K": kv_heads, "H": width, "V": value_width}
-    return (
-        {name: float(size) for name, size in letters.items()} | {"causal": float(causal)} if queries == keys else None
-    )
+    if queries != keys:
+        return None
+    tiles = {} if tile is None else {"tile_q": min(tile[0], queries), "tile_kv": min(tile[1], keys)}
+    return {name: float(size) for name, size in (letters | tiles).items()} | {"causal": float(causal)}
 
 
 def _normalization_sizes(key: Mapping[str, Any], *, num_arrays: int) -> dict[str, float] | None:

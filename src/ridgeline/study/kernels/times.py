@@ -27,7 +27,8 @@ class KernelTime:
             `forward` or `backward`.
         sizes: By letter. B rows, D contracted, F output width (of a loss: vocabulary), E groups that have rows;
             of attention B sequences, T queries, S keys, N and K heads, H and V widths of a key and a value,
-            `causal` 1 or 0; of a normalization `elements` and `passes` (arrays read and written).
+            `causal` 1 or 0, and where they are told the queries and keys of a tile, `tile_q` and `tile_kv`; of a
+            normalization `elements` and `passes` (arrays read and written).
         measured_s: Median.
         program: That was fastest.
         source: Where the time was published.
@@ -44,7 +45,8 @@ class KernelTime:
     @property
     def question(self) -> str:
         """What was asked, without the chip and the answer."""
-        sizes = " ".join(f"{letter}={size:g}" for letter, size in sorted(self.sizes.items()))
+        asked = (item for item in sorted(self.sizes.items()) if not item[0].startswith("tile"))
+        sizes = " ".join(f"{letter}={size:g}" for letter, size in asked)
         return f"{self.kernel} {self.variant} {sizes}"
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ridgeline.hardware.catalog import load_chip
 from ridgeline.hardware.chip import Fact
 from ridgeline.units import format_things
 
@@ -40,19 +41,20 @@ _FRACTIONS = ("grouped_matmul", "attention_forward", "attention_backward")
 
 BACKWARD_OVER_FORWARD: Mapping[str, tuple[float, str, str]] = {
     "v6e": (
-        1.17,
+        1.53,
         "yxanul/yxTPU (183bdc5, results/RESULTS.md, 2026-07-20)",
-        "Forward times 1.17: its splash kernels took 18.2 ms forward, 38.7 ms backward in one step; 2.5 x 18.2 / 38.7.",
+        "Forward times 1.53: tokamax's kernels took 24.5 ms forward, 40.1 ms backward in one step; 2.5 x 24.5 / 40.1.",
     ),
     "v5p": (
-        0.53,
+        0.69,
         (
             "https://github.com/apple/axlearn "
             "(c40b39a5, axlearn/common/flash_attention/tpu_attention_benchmark.py, 2025-01-07)"
         ),
         (
-            "Forward times 0.53: splash of 16, 56, 88 and 110 heads took 1.4, 4.3, 6.7 and 7.2 ms forward, "
-            "5.8, 20.4, 31.3 and 37.3 ms backward; median of 2.5 forward over backward."
+            "Forward times 0.69: splash of 16, 56, 88 and 110 heads took 1.4, 4.3, 6.7 and 7.2 ms forward, "
+            "5.8, 20.4, 31.3 and 37.3 ms backward; median of 2.5 forward over backward, 0.53, times 1.3: "
+            "two kernels, of which one would take 1.3 times less."
         ),
     ),
 }
@@ -62,7 +64,8 @@ KERNEL_KEYS = (
     "matmul_fill_bytes",
     *(f"grouped_matmul.{product}" for product in ("output", "input_gradient", "weight_gradient")),
     *(f"grouped_edge_rows.{product}" for product in ("output", "input_gradient", "weight_gradient")),
-    *("attention_forward", "attention_backward", "attention_block", "attention_row_keys"),
+    *("attention_forward", "attention_backward", "attention_block"),
+    *("attention_tile_pairs", "attention_row_keys"),
     *("attention_head_dim.64", "attention_head_dim.256"),
     *("loss_forward_bytes", "loss_backward_bytes"),
 )
@@ -101,8 +104,24 @@ def kernel_facts(
         facts["attention_backward"] = Fact(value=value, kind="derived", source=source, note=note)
     for key in KERNEL_KEYS:
         if key not in facts:
-            facts[key] = _borrowed(chip, key, measured, matmul_fraction, own=facts)
+            facts[key] = _stated(chip, key) or _borrowed(chip, key, measured, matmul_fraction, own=facts)
     return facts
+
+
+def _stated(chip: str, key: str) -> Fact | None:
+    """What no time identifies: the tile that a TPU's kernel is given, and a start that a GPU's does not show."""
+    has_tiles = load_chip(chip).torus is not None
+    match key:
+        case "attention_block" if has_tiles:
+            value, note = (
+                2048.0,
+                "The tile of the fastest kernels from 8,192 tokens on; a smaller sequence is one tile.",
+            )
+        case "attention_tile_pairs" if not has_tiles:
+            value, note = 1.0, "Nothing: fitted fractions hold what starting a block costs."
+        case _:
+            return None
+    return Fact(value=value, kind="derived", source="Ridgeline docs/calibration.md", note=note)
 
 
 def calibration_toml(chip: str, facts: Mapping[str, Fact], *, heading: Sequence[str] = ()) -> str:

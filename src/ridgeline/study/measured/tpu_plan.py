@@ -51,6 +51,14 @@ _SPARSE_CORE = re.compile(
 )
 _SCOPED_VMEM = re.compile(r"--xla_tpu_scoped_vmem_limit_kib=(\d+)")
 _SPLASH: Final = ("flash", "splash")
+_FUSED: Final = ("use_tokamax_splash", "sa_use_fused_bwd_kernel")
+_SAY_FUSED: Final = ("tokamax", "fused")
+_TILE: Final = 512
+"""Queries and keys of a tile in MaxText (`sa_block_q`, `sa_block_kv`), AXLearn and Levanter unless they are told.
+
+Their backward pass is in two kernels unless they are told so (`_FUSED`)."""
+_TORCH_TILE: Final = 2048
+"""The same in PyTorch/XLA, whose backward pass is one kernel (`SplashAttentionConfig`)."""
 
 
 def plan_tables(record: Record) -> tuple[Tables, tuple[str, ...]]:
@@ -66,7 +74,9 @@ def plan_tables(record: Record) -> tuple[Tables, tuple[str, ...]]:
         "dtypes": {**dtypes, **({"compute": compute} if compute else {})},
         "optimizer": _optimizer(record),
         "vocab_tiling": whole(record, "num_vocab_tiling") or 1,
-        "attention": _attention(table(record, "attention") or {"attention": text(record, "attention")}),
+        "attention": _attention(
+            table(record, "attention") or {"attention": text(record, "attention")}, framework=text(record, "framework")
+        ),
         "moe": _experts(table(record, "moe_kernel"), table(record, "sharding")),
         "context": _context(table(record, "sharding")),
         "pipeline": _pipeline(table(record, "framework_args")),
@@ -159,22 +169,35 @@ def _optimizer(record: Record) -> Tables:
     }
 
 
-def _attention(attention: Record) -> Tables:
-    """The kernel and its tiles, where they are stated as MaxText's keys."""
+def _attention(attention: Record, *, framework: str) -> Tables:
+    """The kernel and its tiles: as stated, else what the framework runs."""
     name = text(attention, "attention").lower()
     kernel: AttentionProgram | None = None
-    if any(word in name for word in _SPLASH) or attention.get("use_tokamax_splash") is True:
-        kernel = "splash"
+    if attention.get("use_tokamax_splash") is True or any(word in name for word in _SPLASH):
+        is_fused = any(attention.get(key) is True for key in _FUSED) or any(word in name for word in _SAY_FUSED)
+        kernel = "splash" if is_fused or "torch" in framework.lower() else "flash"
     elif "dot_product" in name:
         kernel = "dot_product"
-    sizes = {"block_q": attention.get("sa_block_q"), "block_kv": attention.get("sa_block_kv")}
+    tile = {"block_q": "q", "block_kv": "kv"} if kernel in {"splash", "flash"} else {}
+    default = _TORCH_TILE if "torch" in framework.lower() else _TILE
+    sizes = {key: _tile_size(attention, which) or default for key, which in tile.items()}
     limit = attention.get("use_max_logit_estimate")
     bound = float(limit) if isinstance(limit, int | float) and not isinstance(limit, bool) and limit > 0 else None
     return {
         **({"kernel": kernel} if kernel else {}),
-        **{key: size for key, size in sizes.items() if isinstance(size, int) and size > 0},
+        **sizes,
         **({"max_logit": bound} if bound else {}),
     }
+
+
+def _tile_size(attention: Record, which: str) -> int:
+    """Queries (`q`) or keys (`kv`) of one tile, as MaxText's keys or a remark state it; 0 where nothing does."""
+    for key in (f"sa_block_{which}", "sa_block_all"):
+        size = attention.get(key)
+        if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+            return size
+    said = re.search(rf"\bb{which}(\d+)", text(attention, "attention"))
+    return int(said.group(1)) if said else 0
 
 
 def _experts(moe: Record, sharding: Record) -> Tables:
