@@ -10,6 +10,7 @@ from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import date
 
 
 def calibrate(
@@ -23,6 +24,9 @@ def calibrate(
             "the steps that ship. May be repeated.",
         ),
     ] = None,
+    shipped: Annotated[
+        bool, typer.Option("--shipped", help="Show what ships: held-out errors as recorded when it was fitted.")
+    ] = False,
     output: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="Write the calibration files; train --calibration uses them.")
     ] = None,
@@ -38,50 +42,71 @@ def calibrate(
     stays. Errors are cross-validated: by job, family of models, number of chips, chip and parallelism. The interval is
     fitted to them. It takes some minutes.
     """
-    from datetime import UTC, datetime
+    from ridgeline.cli.calibration_folder import check_folder
 
-    from ridgeline.cli.calibration_folder import check_folder, write_folder
+    if bool(cases) == shipped:
+        raise InputError(
+            "what to fit, or to show, is one of two" if shipped else "measuring this machine is planned, not built yet",
+            where="calibrate",
+            value="--from and --shipped" if shipped else "no --from",
+            expected="--from CASES, or --shipped",
+            fix="leave one out" if shipped else "give measured steps, a table of kernel times, or --from published",
+        )
+    if output is not None:
+        if shipped:
+            raise InputError(
+                "nothing to write", where="--output", value=output, expected="--from CASES beside it", fix="add --from"
+            )
+        check_folder(output, force=force)
+    tables = [path for path in cases or () if path.endswith((".csv", ".csv.gz"))]
+    if tables:
+        _answer_by_kernels(cases or (), tables, output, json=json)
+    else:
+        _answer_by_steps(cases, output, plot, force=force, json=json)
+
+
+def _answer_by_steps(
+    cases: Sequence[str] | None, output: str | None, plot: str | None, *, force: bool, json: bool
+) -> None:
+    """Fits what whole steps settle; without cases, shows what ships."""
+    from ridgeline.cli.calibration_folder import write_folder
     from ridgeline.cli.output import print_json, print_report
     from ridgeline.cli.plot_file import write_plot
     from ridgeline.cli.progress import progress_line
-    from ridgeline.report.calibrate import steps_chart_of, steps_json, steps_report
+    from ridgeline.report.calibrate import Files, record_chart, steps_json, steps_report
     from ridgeline.study.steps.calibrate import calibrate_steps
+    from ridgeline.study.steps.record import shipped_record
 
-    if not cases:
-        raise InputError(
-            "measuring this machine is planned, not built yet",
-            where="calibrate",
-            value="no --from",
-            expected="--from CASES",
-            fix="give measured steps, a table of kernel times, or --from published",
-        )
-    if output is not None:
-        check_folder(output, force=force)
-    today = datetime.now(tz=UTC).date()
-    tables = [path for path in cases if path.endswith((".csv", ".csv.gz"))]
-    if tables:
-        _answer_by_kernels(cases, tables, output, json=json)
-        return
-    with progress_line() as progress:
-        answer = calibrate_steps(*cases, fitted_on=today, progress=progress)
-    if output is not None:
-        write_folder(answer.files, output)
-    if plot is not None:
-        write_plot([steps_chart_of(answer)], plot, force=force)
-    if json:
-        print_json(steps_json(answer, written=output))
+    files, skipped = Files(), ()
+    if cases is None:
+        record = shipped_record()
     else:
-        print_report(steps_report(answer, written=output))
+        with progress_line() as progress:
+            answer = calibrate_steps(*cases, fitted_on=_today(), progress=progress)
+        record, skipped, files = answer.record, answer.skipped, Files(texts=answer.files, folder=output)
+        if output is not None:
+            write_folder(answer.files, output)
+    if plot is not None:
+        write_plot([record_chart(record)], plot, force=force)
+    if json:
+        print_json(steps_json(record, files, skipped=skipped))
+    else:
+        print_report(steps_report(record, files))
+
+
+def _today() -> date:
+    from datetime import UTC, datetime
+
+    return datetime.now(tz=UTC).date()
 
 
 def _answer_by_kernels(cases: Sequence[str], tables: Sequence[str], output: str | None, *, json: bool) -> None:
     """Refits the kernel models of every chip."""
-    from datetime import UTC, datetime
     from pathlib import Path
 
     from ridgeline.cli.calibration_folder import write_folder
     from ridgeline.cli.output import print_json, print_report
-    from ridgeline.report.calibrate import kernels_json, kernels_report
+    from ridgeline.report.calibrate import Files, kernels_json, kernels_report
     from ridgeline.study.kernels.calibrate import calibrate_kernels
     from ridgeline.study.kernels.reading import read_kernel_times
 
@@ -95,12 +120,11 @@ def _answer_by_kernels(cases: Sequence[str], tables: Sequence[str], output: str 
                 expected="tables of kernel times alone",
                 fix="ask twice: kernels first",
             )
-    answer = calibrate_kernels(
-        [read_kernel_times(Path(path)) for path in tables], fitted_on=datetime.now(tz=UTC).date()
-    )
+    answer = calibrate_kernels([read_kernel_times(Path(path)) for path in tables], fitted_on=_today())
+    files = Files(texts={f"{chip}.toml": text for chip, text in answer.files.items()}, folder=output)
     if output is not None:
-        write_folder({f"{chip}.toml": text for chip, text in answer.files.items()}, output)
+        write_folder(files.texts, output)
     if json:
-        print_json(kernels_json(answer, written=output))
+        print_json(kernels_json(answer, files))
     else:
-        print_report(kernels_report(answer, written=output))
+        print_report(kernels_report(answer, files))

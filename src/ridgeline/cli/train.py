@@ -136,11 +136,10 @@ def train(
         write_job(question, save, force=force)
     if laws:
         answer_by_laws(question, given, explain=explain, json=json)
-        return
-    if questions.asked:
+    elif questions.asked:
         answer_questions(question, questions, plot=plot, force=force, explain=explain, json=json)
-        return
-    _answer_by_search(question, why, plot, force=force, explain=explain, json=json)
+    else:
+        _answer_by_search(question, why, plot, force=force, explain=explain, json=json)
 
 
 def _answer_by_search(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SUFFIX: Final = ".toml"
-_LARGEST_FILE_BYTES: Final = 1_000_000
+_LARGEST_BYTES: Final = 2**20
 _MOST_FILES: Final = 100
 
 
@@ -56,8 +56,8 @@ def read_own_calibration(folder: str, *, where: str) -> OwnCalibration:
         files = sorted(file for file in path.glob(f"*{_SUFFIX}") if file.is_file())
         if not files:
             raise refuse("a folder without calibration files", f"files that end in {_SUFFIX}")
-        if len(files) > _MOST_FILES or any(file.stat().st_size > _LARGEST_FILE_BYTES for file in files):
-            expected = f"at most {_MOST_FILES} files of {_LARGEST_FILE_BYTES:,} bytes"
+        if len(files) > _MOST_FILES or any(file.stat().st_size > _LARGEST_BYTES for file in files):
+            expected = f"at most {_MOST_FILES} files of {_LARGEST_BYTES:,} bytes"
             raise refuse("too much for a calibration", expected)
         texts = {file.name: file.read_text(encoding="utf-8") for file in files}
     except UnicodeDecodeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report, Table
@@ -9,16 +10,19 @@ from ridgeline.report.jsonable import Json, jsonable
 from ridgeline.report.validate import group_order, score_json, score_row, signed, steps_chart
 from ridgeline.study.steps.cross_validation import BY_CLUSTER, SCHEMES
 from ridgeline.study.steps.parameters import KINDS
-from ridgeline.units import format_fraction, format_things
+from ridgeline.study.steps.record import IN_SAMPLE
+from ridgeline.units import format_fraction, format_seconds, format_things
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ridgeline.report.blocks import Piece
     from ridgeline.report.chart import Chart
     from ridgeline.study.kernels.calibrate import KernelCalibration
     from ridgeline.study.kernels.fit import Residual
-    from ridgeline.study.steps.calibrate import StepCalibration
+    from ridgeline.study.measured.case import MeasuredCase, Skipped
+    from ridgeline.study.score import Score
+    from ridgeline.study.steps.record import Record, RecordedRow
 
 _SCHEME_TITLES: Final = {
     BY_CLUSTER: "clusters left out, a tenth at a time",
@@ -26,7 +30,7 @@ _SCHEME_TITLES: Final = {
     "scales": "one scale left out",
     "chips": "one chip left out",
     "parallelism": "one way to split left out",
-    "in_sample": "nothing left out",
+    IN_SAMPLE: "nothing left out",
 }
 _GROUPS: Final = {
     "accelerator": "by kind of accelerator",
@@ -40,64 +44,81 @@ _GROUPS: Final = {
 }
 _COLUMNS: Final = ("", "jobs", "rows", "error", "bias", "within 15%", "inside", "width")
 _WORST: Final = 12
-_TELLING: Final = 3
 
 
-def steps_report(answer: StepCalibration, *, written: str | None) -> Report:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """What a calibration writes.
+
+    Attributes:
+        texts: By name; nothing where what ships is shown.
+        folder: Where to; None where nothing was written.
+    """
+
+    texts: Mapping[str, str] = field(default_factory=dict[str, str])
+    folder: str | None = None
+
+
+def steps_report(record: Record, files: Files) -> Report:
     """The screen.
 
     Args:
-        answer: What steps say.
-        written: The folder that the files were written to; None where none was.
+        record: What steps say.
+        files: What was written of it.
     """
-    clusters = len({row.case.cluster for row in answer.rows})
-    rows = format_things(len(answer.rows), "measured step")
+    clusters = len({row.case.cluster for row in record.rows})
+    rows = format_things(len(record.rows), "measured step")
     return Report(
         headline=f"fitted to {rows} of {format_things(clusters, 'job')}; errors are of jobs that the fit did not see",
-        pieces=(*_steps_pieces(answer), _written(tuple(answer.files), written)),
+        pieces=(*_steps_pieces(record), *_written(files)),
     )
 
 
-def steps_json(answer: StepCalibration, *, written: str | None) -> dict[str, Json]:
+def steps_json(record: Record, files: Files, *, skipped: Sequence[Skipped] = ()) -> dict[str, Json]:
     """The same in base units; scores have the keys of `validate`."""
-    fits = answer.fits
-    parameters: dict[str, Json] = {}
-    for index, chip in enumerate(fits.chips):
-        kind, prior = next((row.kind, row.prior) for row in answer.rows if row.case.chip == chip)
-        parameters[chip] = {
-            parameter.key: {
-                "prior": float(getattr(prior, parameter.key)),
-                "value": min(float(getattr(prior, parameter.key) * fits.factors[0, index, column]), parameter.largest),
-                "deviation": float(fits.deviations[0, index, column]),
-                "prior_deviation": parameter.deviation,
-                "settled": (kind, parameter.key) not in answer.held,
-            }
-            for column, parameter in enumerate(fits.parameters)
-        }
     return {
-        "used": len(answer.rows),
-        "skipped": [{"id": each.id, "reason": each.reason} for each in answer.skipped],
-        "held_out": {
-            scheme: {kind: score_json(score, counts=True) for kind, score in scores.items()}
-            for scheme, scores in answer.scores.items()
+        "used": len(record.rows),
+        "skipped": [{"id": each.id, "reason": each.reason} for each in skipped],
+        "held_out": {scheme: _scores_json(scores) for scheme, scores in record.scores.items()},
+        "groups": {name: _scores_json(scores) for name, scores in record.groups.items()},
+        "settled": {
+            chip: {key: {"prior": prior, "value": value} for key, (prior, value) in values.items()}
+            for chip, values in record.settled.items()
         },
-        "groups": {
-            name: {value: score_json(score, counts=True) for value, score in scores.items()}
-            for name, scores in answer.groups.items()
-        },
-        "parameters": parameters,
-        "uncertainties": jsonable(answer.uncertainties),
-        "files": dict(answer.files),
-        "written": written,
+        "at_prior": jsonable(record.held),
+        "uncertainties": jsonable(record.uncertainties),
+        "rows": [_row_json(row) for row in record.rows],
+        **_files_json(files),
     }
 
 
-def steps_chart_of(answer: StepCalibration) -> Chart:
+def record_chart(record: Record) -> Chart:
     """Estimates of steps that the fit did not see against their measurements."""
-    return steps_chart([(row.case, each.expected) for row, each in zip(answer.rows, answer.held_out, strict=True)])
+    return steps_chart([(row.case, row.scored().expected) for row in record.rows])
 
 
-def kernels_report(answer: KernelCalibration, *, written: str | None) -> Report:
+def _scores_json(scores: Mapping[str, Score]) -> dict[str, Json]:
+    return {value: score_json(score, counts=True) for value, score in scores.items()}
+
+
+def _row_json(row: RecordedRow) -> dict[str, Json]:
+    scored = row.scored()
+    return {
+        "id": row.case.id,
+        "cluster": row.case.cluster,
+        "measured_s": row.case.step_s,
+        "expected_s": dict(row.expected_s),
+        "low_s": scored.low,
+        "high_s": scored.high,
+        "error": scored.error,
+    }
+
+
+def _files_json(files: Files) -> dict[str, Json]:
+    return {"files": dict(files.texts), "written": files.folder}
+
+
+def kernels_report(answer: KernelCalibration, files: Files) -> Report:
     """The screen of a calibration by kernel times."""
     rows = [(fit.chip, residual) for fit in answer.fits for residual in fit.residuals if residual.num_held_out]
     table = Table(
@@ -120,11 +141,11 @@ def kernels_report(answer: KernelCalibration, *, written: str | None) -> Report:
     chips = format_things(len(answer.fits), "chip")
     return Report(
         headline=f"kernel times of {chips}; a third of the questions is held out",
-        pieces=(table, _written(tuple(answer.files), written)),
+        pieces=(table, *_written(files)),
     )
 
 
-def kernels_json(answer: KernelCalibration, *, written: str | None) -> dict[str, Json]:
+def kernels_json(answer: KernelCalibration, files: Files) -> dict[str, Json]:
     """The same in base units."""
     return {
         "fits": {
@@ -134,8 +155,7 @@ def kernels_json(answer: KernelCalibration, *, written: str | None) -> dict[str,
             }
             for fit in answer.fits
         },
-        "files": dict(answer.files),
-        "written": written,
+        **_files_json(files),
     }
 
 
@@ -151,117 +171,100 @@ def _residual_json(residual: Residual) -> Json:
     }
 
 
-def _steps_pieces(answer: StepCalibration) -> Iterator[Piece]:
-    yield scheme_table(answer)
-    yield group_table(answer)
-    yield parameter_table(answer)
-    yield _held_facts(answer)
-    yield uncertainty_table(answer)
-    yield worst_table(answer)
+def _steps_pieces(record: Record) -> Iterator[Piece]:
+    scores, groups = record.scores, record.groups
+    schemes = (*(scheme.name for scheme in SCHEMES), IN_SAMPLE)
+    yield _score_table("By what the fit did not see", [(_SCHEME_TITLES[name], scores[name]) for name in schemes])
+    yield _score_table("Held-out jobs", [(title, groups[name]) for name, title in _GROUPS.items()])
+    yield _worst_table(record)
+    yield _settled_table(record)
+    yield Facts(rows=tuple((f"stay at priors ({kind})", Cell(text=", ".join(record.held[kind]))) for kind in KINDS))
+    yield _uncertainty_table(record)
 
 
-def scheme_table(answer: StepCalibration) -> Table:
-    """Errors by what the fit did not see."""
+def _score_table(title: str, groups: Sequence[tuple[str, Mapping[str, Score]]]) -> Table:
+    """Scores below the name of what parts them."""
     rows: list[tuple[Cell, ...]] = []
-    for name in (*(scheme.name for scheme in SCHEMES), "in_sample"):
-        rows.append((Cell(text=_SCHEME_TITLES[name], tone="dim"), *(Cell(text="") for _ in _COLUMNS[1:])))
-        rows.extend(score_row(kind, score) for kind, score in answer.scores[name].items())
-    return Table(title="By what the fit did not see", columns=_COLUMNS, right=frozenset(range(1, 8)), rows=tuple(rows))
-
-
-def group_table(answer: StepCalibration) -> Table:
-    """Errors of held-out clusters by group."""
-    rows: list[tuple[Cell, ...]] = []
-    for name, title in _GROUPS.items():
-        scores = answer.groups[name]
-        rows.append((Cell(text=title, tone="dim"), *(Cell(text="") for _ in _COLUMNS[1:])))
+    for name, scores in groups:
+        rows.append((Cell(text=name, tone="dim"), *(Cell(text="") for _ in _COLUMNS[1:])))
         rows.extend(
             score_row(value, each) for value, each in sorted(scores.items(), key=lambda item: group_order(item[0]))
         )
-    return Table(title="Held-out clusters", columns=_COLUMNS, right=frozenset(range(1, 8)), rows=tuple(rows))
-
-
-def parameter_table(answer: StepCalibration) -> Table:
-    """What was settled, by chip: the prior and what it became."""
-    fits = answer.fits
-    settled = [
-        (index, each)
-        for index, each in enumerate(fits.parameters)
-        if any((kind, each.key) not in answer.held for kind in KINDS)
-    ]
-    rows: list[tuple[Cell, ...]] = []
-    for number, chip in enumerate(fits.chips):
-        kind, prior = next((row.kind, row.prior) for row in answer.rows if row.case.chip == chip)
-        cells = [Cell(text=chip)]
-        for index, each in settled:
-            before = float(getattr(prior, each.key))
-            after = min(before * float(fits.factors[0, number, index]), each.largest)
-            is_held = (kind, each.key) in answer.held
-            cells.append(Cell(text="–" if is_held else f"{before:.3g} → {after:.3g}"))
-        rows.append(tuple(cells))
     return Table(
-        title="Settled",
-        columns=("chip", *(each.key for _, each in settled)),
-        right=frozenset(range(1, len(settled) + 1)),
+        title=title,
+        columns=_COLUMNS,
+        right=frozenset(range(1, 8)),
         rows=tuple(rows),
-        note="prior → fitted; –: no chip of that kind has rows that tell",
+        note="of step times; means over jobs: rows of one chip, model, number of chips, sequence and precision",
     )
 
 
-def uncertainty_table(answer: StepCalibration) -> Table:
+def _settled_table(record: Record) -> Table:
+    """What was settled: the prior and what it became, by key and chip."""
+    rows: list[tuple[Cell, ...]] = []
+    kinds = {row.case.chip: row.kind for row in record.rows}
+    for chip, values in record.settled.items():
+        told = [
+            f"{key} {prior:.3g} → {value:.3g}"
+            for key, (prior, value) in values.items()
+            if key not in record.held[kinds[chip]]
+        ]
+        rows.append((Cell(text=chip), Cell(text=", ".join(told))))
+    return Table(title="Settled", columns=("chip", "prior → fitted"), rows=tuple(rows))
+
+
+def _uncertainty_table(record: Record) -> Table:
     """Half-widths of the interval by part, by kind of chip."""
-    names = [key.partition(".")[2] for key in answer.uncertainties if key.startswith(f"{KINDS[0]}.")]
+    names = [key.partition(".")[2] for key in record.uncertainties if key.startswith(f"{KINDS[0]}.")]
     return Table(
         title="Half-widths of the interval",
-        columns=("times its share of the step, or of the whole", *KINDS),
+        columns=("part", *KINDS),
         right=frozenset({1, 2}),
         rows=tuple(
             (
                 Cell(text=name.replace("_", " ")),
-                *(Cell(text=format_fraction(answer.uncertainties[f"{kind}.{name}"])) for kind in KINDS),
+                *(Cell(text=format_fraction(record.uncertainties[f"{kind}.{name}"])) for kind in KINDS),
             )
             for name in names
         ),
-        note="in quadrature; `unseen` where no measured step had it",
+        note="each times its share of the step, anything and experts of the whole; unseen where no step had it; "
+        "added in quadrature",
     )
 
 
-def worst_table(answer: StepCalibration) -> Table:
-    """The worst row of each of the worst clusters, held out."""
-    worst: dict[str, int] = {}
-    errors = [each.error for each in answer.held_out]
-    for index in sorted(range(len(errors)), key=lambda each: -abs(errors[each])):
-        worst.setdefault(answer.rows[index].case.cluster, index)
+def _worst_table(record: Record) -> Table:
+    """The worst row of each of the worst clusters."""
+    worst: dict[str, RecordedRow] = {}
+    for row in sorted(record.rows, key=lambda each: -abs(each.scored().error)):
+        worst.setdefault(row.case.cluster, row)
     return Table(
         title="Worst cases",
-        columns=("case", "error", "what it is"),
-        right=frozenset({1}),
+        columns=("case", "measured", "estimate", "error", "what it is"),
+        right=frozenset({1, 2, 3}),
         rows=tuple(
             (
-                Cell(text=answer.rows[index].case.id),
-                Cell(text=signed(errors[index])),
-                Cell(text=_in_words(answer, index)),
+                Cell(text=row.case.id),
+                Cell(text=format_seconds(row.case.step_s)),
+                Cell(text=format_seconds(row.scored().expected)),
+                Cell(text=signed(row.scored().error)),
+                Cell(text=_in_words(row.case)),
             )
-            for index in list(worst.values())[:_WORST]
+            for row in list(worst.values())[:_WORST]
         ),
-        note="the worst row of a job stands for it; errors of step times",
+        note="the worst row of a job stands for it",
     )
 
 
-def _in_words(answer: StepCalibration, index: int) -> str:
-    case = answer.rows[index].case
-    left = f"; {case.not_stated}" if case.not_stated else ""
+def _in_words(case: MeasuredCase) -> str:
+    left = f"; not stated: {case.not_stated}" if case.not_stated else ""
     return f"{case.model} on {case.job.hardware.name}, {case.source.split(' ')[0]}{left}"
 
 
-def _held_facts(answer: StepCalibration) -> Facts:
-    rows = [(kind, ", ".join(sorted(key for each, key in answer.held if each == kind)) or "none") for kind in KINDS]
-    return Facts(rows=tuple((f"stay at priors ({kind})", Cell(text=keys)) for kind, keys in rows))
-
-
-def _written(files: tuple[str, ...], written: str | None) -> Paragraphs:
-    if written is None:
-        line = f"Nothing is written: --output FOLDER writes {format_things(len(files), 'file')}"
-    else:
-        line = f"{format_things(len(files), 'file')} written to {written}; --calibration {written} uses them"
-    return Paragraphs(title="Files", lines=(Cell(text=line),))
+def _written(files: Files) -> Iterator[Piece]:
+    count = format_things(len(files.texts), "file")
+    if files.folder is not None:
+        line = f"{count} written to {files.folder}; --calibration {files.folder} uses them"
+        yield Paragraphs(title="Files", lines=(Cell(text=line),))
+    elif files.texts:
+        line = f"nothing is written: --output FOLDER writes {count}"
+        yield Paragraphs(title="Files", lines=(Cell(text=line),))

@@ -15,8 +15,7 @@ from ridgeline.cost.calibration import load_efficiency, load_prior
 from ridgeline.cost.uncertainty import PARTS, WHOLE, part_shares
 from ridgeline.errors import InputError
 from ridgeline.study.measured.files import PUBLISHED, published_cases, read_cases
-from ridgeline.study.score import score
-from ridgeline.study.steps.cross_validation import BY_CLUSTER, SCHEMES, fold, folds, held_out_s, scored
+from ridgeline.study.steps.cross_validation import BY_CLUSTER, SCHEMES, fold, folds, held_out_s
 from ridgeline.study.steps.fit import fit
 from ridgeline.study.steps.interval import (
     PRIORS,
@@ -28,8 +27,8 @@ from ridgeline.study.steps.interval import (
 )
 from ridgeline.study.steps.observations import observations
 from ridgeline.study.steps.parameters import KINDS, PARAMETERS, with_factors
+from ridgeline.study.steps.record import IN_SAMPLE, RECORD_FILE, Record, RecordedRow, record_csv
 from ridgeline.study.steps.writing import steps_toml, uncertainty_toml
-from ridgeline.study.validate import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from ridgeline.cost.efficiency import Efficiency
     from ridgeline.study.measured.case import Skipped
     from ridgeline.study.measured.files import MeasuredCases
-    from ridgeline.study.score import Score, ScoredRow
     from ridgeline.study.steps.cross_validation import Folds
     from ridgeline.study.steps.fit import Fits
     from ridgeline.study.steps.observations import Observation
@@ -60,33 +58,16 @@ class StepCalibration:
     """What measured steps say.
 
     Attributes:
-        rows: The steps that were used.
-        skipped: What was not, with the reason.
-        folded: Which fit saw which row.
+        record: Held-out estimates, what was settled, the interval.
         fits: All of them; the first one saw every row.
-        held: Parameters that rows do not identify, by kind of chip and key: they stay at their priors.
-        half_widths: Of the interval of every row, from uncertainties that were fitted without it.
-        scores: Held-out errors, by scheme of cross-validation and kind of chip; `in_sample` too, to compare.
-        groups: Errors of clusters that the fit did not see, by what `validate` groups by.
-        uncertainties: Of the interval, by the keys of `uncertainty.toml`.
+        skipped: Cases that were not used, with the reason.
         files: What to write, by name.
     """
 
-    rows: tuple[Observation, ...]
-    skipped: tuple[Skipped, ...]
-    folded: Folds
+    record: Record
     fits: Fits
-    held: frozenset[tuple[str, str]]
-    half_widths: NDArray[np.float64]
-    scores: Mapping[str, Mapping[str, Score]]
-    groups: Mapping[str, Mapping[str, Score]]
-    uncertainties: Mapping[str, float]
+    skipped: tuple[Skipped, ...]
     files: Mapping[str, str]
-
-    @property
-    def held_out(self) -> tuple[ScoredRow, ...]:
-        """Every row beside the estimate of the fit that did not see its cluster."""
-        return scored(self.rows, held_out_s(self.fits, self.folded, BY_CLUSTER), self.half_widths)
 
 
 def calibrate_steps(
@@ -117,19 +98,20 @@ def calibrate_steps(
     fits = fit(rows, folded.selections, held=held, progress=progress)
     shares = _shares(rows, fits)
     uncertainties, widths = _interval(rows, folded, fits, shares)
-    return StepCalibration(
-        rows=tuple(rows),
-        skipped=(*cases.skipped, *left_out),
-        folded=folded,
-        fits=fits,
-        held=held,
-        half_widths=widths,
-        scores=_scores(rows, folded, fits, widths),
-        groups=_groups(rows, scored(rows, held_out_s(fits, folded, BY_CLUSTER), widths)),
+    record = Record(
+        rows=_recorded(rows, folded, fits, widths),
+        settled=_settled(rows, fits),
+        held={kind: tuple(sorted(key for each, key in held if each == kind)) for kind in KINDS},
         uncertainties=uncertainties,
+    )
+    return StepCalibration(
+        record=record,
+        fits=fits,
+        skipped=(*cases.skipped, *left_out),
         files={
             **steps_toml(rows, fits, held=held, fitted_on=fitted_on),
             **uncertainty_toml(rows, uncertainties, fitted_on=fitted_on),
+            RECORD_FILE: record_csv(record.rows),
         },
     )
 
@@ -207,30 +189,36 @@ def cluster_weights(rows: Sequence[Observation]) -> NDArray[np.float64]:
     return np.array([1.0 / sizes[row.case.cluster] for row in rows])
 
 
-def _scores(
+def _recorded(
     rows: Sequence[Observation], folded: Folds, fits: Fits, widths: NDArray[np.float64]
-) -> dict[str, dict[str, Score]]:
+) -> tuple[RecordedRow, ...]:
+    """Every row with the estimates of the fits that did not see it."""
     estimates = {scheme.name: held_out_s(fits, folded, scheme.name) for scheme in SCHEMES}
-    found: dict[str, dict[str, Score]] = {}
-    for name, expected_s in {**estimates, "in_sample": fits.expected_s[0]}.items():
-        left_out = folded.unseen_by[name] > 0 if name in folded.unseen_by else np.ones(len(rows), dtype=np.bool_)
-        pairs = [
-            (row, each)
-            for row, each, is_shown in zip(rows, scored(rows, expected_s, widths), left_out, strict=True)
-            if is_shown
-        ]
-        scores = {kind: score([each for row, each in pairs if row.kind == kind]) for kind in KINDS}
-        found[name] = {kind: each for kind, each in scores.items() if each is not None}
-    return found
+    return tuple(
+        RecordedRow(
+            case=row.case,
+            expected_s={
+                IN_SAMPLE: float(fits.expected_s[0, index]),
+                **{
+                    name: float(expected_s[index])
+                    for name, expected_s in estimates.items()
+                    if folded.unseen_by[name][index] > 0
+                },
+            },
+            half_width=float(widths[index]),
+        )
+        for index, row in enumerate(rows)
+    )
 
 
-def _groups(rows: Sequence[Observation], held_out: Sequence[ScoredRow]) -> dict[str, dict[str, Score]]:
-    found: dict[str, dict[str, Score]] = {}
-    for name, key in GROUPS.items():
-        values = sorted({key(row.case) for row in rows})
-        scores = {
-            value: score([each for row, each in zip(rows, held_out, strict=True) if key(row.case) == value])
-            for value in values
+def _settled(rows: Sequence[Observation], fits: Fits) -> dict[str, dict[str, tuple[float, float]]]:
+    """Prior and fitted value, by chip and key."""
+    priors = {row.case.chip: row.prior for row in rows}
+    found: dict[str, dict[str, tuple[float, float]]] = {}
+    for number, chip in enumerate(fits.chips):
+        before = {each.key: float(getattr(priors[chip], each.key)) for each in fits.parameters}
+        found[chip] = {
+            each.key: (before[each.key], min(before[each.key] * float(fits.factors[0, number, index]), each.largest))
+            for index, each in enumerate(fits.parameters)
         }
-        found[name] = {value: each for value, each in scores.items() if each is not None}
     return found

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ridgeline.cost.uncertainty import model_family, parallelism
-from ridgeline.study.score import ScoredRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -97,26 +96,3 @@ def held_out_s(fits: Fits, folded: Folds, scheme: str) -> NDArray[np.float64]:
     """Expected times of every row, by the fit that did not see its part."""
     unseen = folded.unseen_by[scheme]
     return fits.expected_s[unseen, np.arange(len(unseen))]
-
-
-def scored(
-    rows: Sequence[Observation], expected_s: NDArray[np.float64], half_widths: NDArray[np.float64] | None = None
-) -> tuple[ScoredRow, ...]:
-    """Rows beside estimates, as `validate` scores them: in step times.
-
-    Args:
-        rows: Measured steps.
-        expected_s: Their estimates.
-        half_widths: Of the interval, as fractions of the estimate; none where it is not looked at.
-    """
-    widths = np.zeros(len(rows)) if half_widths is None else half_widths
-    return tuple(
-        ScoredRow(
-            cluster=row.case.cluster,
-            measured=row.case.step_s,
-            expected=float(expected),
-            low=float(expected / (1 + width)),
-            high=float(expected * (1 + width)),
-        )
-        for row, expected, width in zip(rows, expected_s, widths, strict=True)
-    )
