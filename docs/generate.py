@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 FIGURES = {
+    "docs/accuracy.svg": "ridgeline calibrate --shipped",
     "docs/architectures.svg": (
         "ridgeline train llama3.1-70b --on tpu7x:4x4x4 --seq-len 8192 --global-batch 256 --architectures"
     ),
@@ -57,7 +58,10 @@ FIGURES = {
 }
 """Drawings that pages show, and the commands that draw them."""
 
-IN_PART = {"export": "in part: MaxText; not yet XPK, Kubernetes or vLLM"}
+IN_PART = {
+    "calibrate": "in part: from measured steps and kernel times; not yet by measuring this machine",
+    "export": "in part: MaxText; not yet XPK, Kubernetes or vLLM",
+}
 """Verbs that answer only some of their questions, with which."""
 
 VERBS = {

@@ -74,7 +74,7 @@ def _answer_by_steps(
     from ridgeline.cli.plot_file import write_plot
     from ridgeline.cli.progress import progress_line
     from ridgeline.report.calibrate import Files, record_chart, steps_json, steps_report
-    from ridgeline.study.steps.calibrate import calibrate_steps
+    from ridgeline.study.steps.calibrate import calibrate as fit_to_steps
     from ridgeline.study.steps.record import shipped_record
 
     files, skipped = Files(), ()
@@ -82,7 +82,7 @@ def _answer_by_steps(
         record = shipped_record()
     else:
         with progress_line() as progress:
-            answer = calibrate_steps(*cases, fitted_on=_today(), progress=progress)
+            answer = fit_to_steps(*cases, progress=progress)
         record, skipped, files = answer.record, answer.skipped, Files(texts=answer.files, folder=output)
         if output is not None:
             write_folder(answer.files, output)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -70,19 +71,20 @@ class StepCalibration:
     files: Mapping[str, str]
 
 
-def calibrate_steps(
-    *paths: str, fitted_on: date, progress: Callable[[str, float], None] | None = None
+def calibrate(
+    *paths: str, fitted_on: date | None = None, progress: Callable[[str, float], None] | None = None
 ) -> StepCalibration:
-    """Fits what whole steps can settle.
+    """Fits what whole steps can settle (the verb `calibrate --from`).
 
     Args:
         paths: Case files, records and folders, and `published` for the ones that ship; these alone if none is given.
-        fitted_on: The day, for the files.
+        fitted_on: The day, for the files; today if none is said.
         progress: Told how far it is.
 
     Raises:
         InputError: A path cannot be read, or no case in it can be used.
     """
+    fitted_on = fitted_on or datetime.now(tz=UTC).date()
     cases = _cases(paths)
     rows, left_out = observations(cases.training, prior_of=_prior_of(cases), progress=progress)
     if not rows:
