@@ -188,3 +188,15 @@ def test_recipes_name_a_library_that_sends_tokens_once_or_leave_it_to_all_to_all
 
 def test_dualpipe_begins_at_both_ends_of_the_pipeline() -> None:
     assert case_of(framework="HAI-LLM", gpu="H800", vp=None).job.plan.pipeline.repeats == 2
+
+
+def test_whole_steps_are_replayed_in_recipes_for_racks_and_for_a_small_model_on_b300() -> None:
+    late = {"framework": "Megatron-Bridge 26.06 container"}
+
+    def launch(**changes: object) -> str | None:
+        return case_of(**{**late, **changes}).job.plan.compiler.kernel_launch
+
+    assert launch(gpu="GB300") == "graph"
+    assert launch(gpu="GB300", framework="Megatron-Bridge 26.04 container") == "eager"
+    assert launch(gpu="B300") == "eager"
+    assert launch(gpu="B300", model="Qwen3_30B_a3B", pp=1, vp=None, seq_len=4096) == "graph"

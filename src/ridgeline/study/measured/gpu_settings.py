@@ -245,13 +245,16 @@ def turns_of(record: Record, *, stages: int, num_layers: int) -> Choice:
 
 
 def launch_of(record: Record, *, domain: int) -> Choice:
-    """How kernels are launched: one by one from Python, unless a release replays graphs of a whole step, on racks.
+    """How kernels are launched: one by one from Python, unless a release's recipes replay graphs of a whole step.
+
+    They do on racks, and for Qwen3-30B on B300.
 
     Args:
         record: The row.
         domain: GPUs of an NVLink domain.
     """
-    if domain > _GPUS_PER_NODE and _release(record) >= _GRAPHS_SINCE:
+    is_small_on_b300 = "30b" in text(record, "model").lower() and "b300" in text(record, "gpu").lower()
+    if (domain > _GPUS_PER_NODE or is_small_on_b300) and _release(record) >= _GRAPHS_SINCE:
         return Choice(value="graph", assumed="kernels replayed as a graph", others=("eager",))
     return Choice(value="eager", assumed="kernels launched one by one", others=("graph",))
 
@@ -259,8 +262,7 @@ def launch_of(record: Record, *, domain: int) -> Choice:
 def exchange_overlap_of(record: Record, *, launch: Choice, turns: Choice, domain: int) -> Choice:
     """Whether tokens travel to experts beside another microbatch: in DualPipe, and as Megatron-Bridge's recipes set it.
 
-    These do (`moe_a2a_overlap`) where whole steps are replayed on racks of one NVLink domain; on GPUs whose domain is
-    a node of 8, where stages are interleaved.
+    These do (`moe_a2a_overlap`) where whole steps are replayed, and on nodes of 8 GPUs where stages are interleaved.
 
     Source: arXiv:2412.19437, section 3.2.1; Megatron-Bridge, scripts/performance/configs, releases 25.11 to 26.06.
 
@@ -277,7 +279,7 @@ def exchange_overlap_of(record: Record, *, launch: Choice, turns: Choice, domain
         return Choice(value=True)
     if not _is_of_bridge(record):
         return Choice(value=False)
-    overlaps = turns.value != 1 if domain <= _GPUS_PER_NODE else launch.value == "graph"
+    overlaps = launch.value == "graph" or (domain <= _GPUS_PER_NODE and turns.value != 1)
     said = "beside another microbatch" if overlaps else "waited for"
     return Choice(value=overlaps, assumed=f"exchange of tokens {said}", others=(not overlaps,))
 
