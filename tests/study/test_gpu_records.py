@@ -200,3 +200,11 @@ def test_whole_steps_are_replayed_in_recipes_for_racks_and_for_a_small_model_on_
     assert launch(gpu="GB300", framework="Megatron-Bridge 26.04 container") == "eager"
     assert launch(gpu="B300") == "eager"
     assert launch(gpu="B300", model="Qwen3_30B_a3B", pp=1, vp=None, seq_len=4096) == "graph"
+
+
+def test_the_first_zero_3_moves_all_weights_over_every_port_of_a_node() -> None:
+    row = {"source": "arXiv 2104.04473 Table 2", "scheme": "ZeRO-3", "tp": 1, "pp": 1, "vp": None, "gbs": 64}
+    first, later = case_of(**row, framework="DeepSpeed ZeRO-3"), case_of(**row, framework="Megatron-LM")
+
+    assert first.not_stated == "gathers of ZeRO-3 of 2021, parameter by parameter"
+    assert first.job.hardware.chip.network_bytes_per_s == later.job.hardware.chip.network_bytes_per_s / 8

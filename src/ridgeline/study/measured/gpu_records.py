@@ -27,6 +27,7 @@ from ridgeline.study.measured.gpu_settings import (
     gradients_dtype,
     has_distributed_optimizer,
     is_fully_sharded,
+    is_zero_3_of_2021,
     launch_of,
     machine_of,
     names_of_model,
@@ -323,7 +324,7 @@ def _not_said(record: Record, phase: str) -> tuple[str, ...]:
         found.append("parallel blocks and sliding windows")
     if "tokendrop" in text(record, "model"):
         found.append("tokens beyond an expert's capacity are dropped")
-    if "DeepSpeed" in text(record, "framework") and "2104.04473" in text(record, "source"):
+    if is_zero_3_of_2021(record):
         found.append("gathers of ZeRO-3 of 2021, parameter by parameter")
     if "known issue" in note:
         found.append("a regression that its source owns up to")

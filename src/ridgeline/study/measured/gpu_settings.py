@@ -120,12 +120,15 @@ def machine_of(record: Record, *, gpus: int) -> Machine:
     chip, figures = _named_chip(said)
     details = f"{said} {text(record, 'section')}"
     own = {**figures, **_figures(details, chip, gpus)}
+    assumed = [f"'{said}' is {chip.name}"] if not figures and _has_doubt(said) else []
+    if is_zero_3_of_2021(record):
+        own["network_bytes_per_s"] = chip.network_bytes_per_s / _GPUS_PER_NODE
+        assumed.append("weights reach every GPU of a node over the network, not one of them and the others by NVLink")
     power = _POWER.search(details)
-    unclear = not figures and _has_doubt(said)
     return Machine(
         domain=1 if chip.switch is None else chip.switch.domain_size,
         table=f"{chip.name}:{gpus}" if not own else {"name": f"{chip.name}:{gpus}", **own},
-        assumed=(f"'{said}' is {chip.name}",) if unclear else (),
+        assumed=tuple(assumed),
         not_stated=(f"a power limit of {power[1]} W",) if power else (),
     )
 
@@ -201,6 +204,11 @@ def remat_of(record: Record) -> Choice:
     if words[0].startswith("sel"):
         return Choice(value=policy, assumed=f"'{said}': what is cheap is computed again", others=("none",))
     return Choice(value=policy)
+
+
+def is_zero_3_of_2021(record: Record) -> bool:
+    """DeepSpeed's first ZeRO-3, which gathers each parameter over all GPUs alike (arXiv:2104.04473, table 2)."""
+    return "DeepSpeed" in text(record, "framework") and "2104.04473" in text(record, "source")
 
 
 def is_fully_sharded(record: Record) -> bool:
