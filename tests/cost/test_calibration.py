@@ -15,7 +15,7 @@ KEYS = (
     "pcie",
     *(f"{table}.{product}" for table in ("grouped_matmul", "grouped_edge_rows") for product in PRODUCTS),
     *("attention_forward", "attention_backward", "attention_block", "attention_tile_pairs", "attention_row_keys"),
-    "attention_head_dim.64",
+    *("attention_head_dim.64", "grouped_partial_factor"),
     *("loss_forward_bytes", "loss_backward_bytes"),
     *("sustained", "sustained_narrow", "sustained_grouped", "launch_s"),
     *("overlap", "unhidden", "tensor_overlap", "step_overhead_s", "spread"),

@@ -9,13 +9,13 @@ from functools import cache
 import numpy as np
 import pytest
 
-from ridgeline.cost.calibration import calibrated_chips, load_efficiency, parse_efficiency
+from ridgeline.cost.calibration import calibrated_chips, load_prior, load_prior, parse_efficiency
 from ridgeline.hardware.catalog import load_chip
 from ridgeline.report.kernels import residual_table
 from ridgeline.study.kernels.calibrate import KernelCalibration, calibrate_kernels
 from ridgeline.study.kernels.fit import KernelFit, fit_kernels
 from ridgeline.study.kernels.fitting import fit_positive
-from ridgeline.study.kernels.models import device_of, predicted_s
+from ridgeline.study.kernels.models import columns_of, device_of, predicted_s
 from ridgeline.study.kernels.reading import KernelTable, read_published
 from ridgeline.study.kernels.times import KernelTime, fastest
 from ridgeline.study.kernels.writing import KERNEL_KEYS
@@ -57,7 +57,7 @@ A_TIME = KernelTime(
 @pytest.mark.parametrize(("chip", "key"), KERNEL_FACTS)
 def test_a_kernel_parameter_of_a_calibration_file_is_the_one_that_a_fit_finds_or_lends(chip: str, key: str) -> None:
     """Up to the last digit, in which processors differ."""
-    written, found = load_efficiency(chip).facts[key], calibration().facts[chip][key]
+    written, found = load_prior(chip).facts[key], calibration().facts[chip][key]
 
     assert written.value == pytest.approx(found.value, rel=0.006)
     assert written.kind == found.kind
@@ -72,7 +72,7 @@ def test_a_written_calibration_reads_as_the_facts_it_states(chip: str) -> None:
 
 def test_what_kernel_times_do_not_settle_stays_as_it_was() -> None:
     for chip in calibrated_chips():
-        before, after = load_efficiency(chip).facts, calibration().facts[chip]
+        before, after = load_prior(chip).facts, calibration().facts[chip]
 
         assert {key: fact for key, fact in after.items() if key not in KERNEL_KEYS} == {
             key: fact for key, fact in before.items() if key not in KERNEL_KEYS
@@ -93,7 +93,7 @@ def test_cubes_that_no_fit_saw_are_predicted_within_a_tenth(chip: str) -> None:
 
 def test_cubes_of_tpu7x_between_small_and_large_take_what_their_first_tiles_take_to_arrive() -> None:
     """1,024, 2,048, 4,096 and 16,384, by the publisher's table: 6.1, 25.3, 153.9 and 9,258 us."""
-    efficiency, chip = load_efficiency("tpu7x"), load_chip("tpu7x")
+    efficiency, chip = load_prior("tpu7x"), load_chip("tpu7x")
     device = device_of(chip)
     parameters = {key: fact.value for key, fact in efficiency.facts.items()}
     cubes = np.array([1024.0, 2048.0, 4096.0, 16384.0])
@@ -131,12 +131,28 @@ def test_a_gated_unit_on_a_tpu_takes_its_products_and_a_pass_without_a_parameter
 
 def test_more_rows_an_expert_bring_a_grouped_matmul_nearer_to_its_fraction() -> None:
     """On TPU7x the weight gradient reaches 0.23 of the peak at 256 rows an expert, and 0.60 at 4,096."""
-    efficiency = load_efficiency("tpu7x")
+    efficiency = load_prior("tpu7x")
     fraction, edge = efficiency.grouped_matmul["weight_gradient"], efficiency.grouped_edge_rows["weight_gradient"]
 
     reached = [fraction / (1 + edge / rows) for rows in (256, 4096)]
 
     assert reached == pytest.approx([0.23, 0.60], rel=0.1)
+
+
+@pytest.mark.parametrize("chip", ["tpu7x", "v6e", "v5p"])
+def test_a_grouped_matmul_of_widths_that_end_within_a_register_takes_what_was_measured(chip: str) -> None:
+    """Both of 2,880; without the factor, once for each, a product took 1.2 (v5p) to 1.9 (v6e) times its estimate."""
+    parameters = {key: fact.value for key, fact in load_prior(chip).facts.items()}
+    partial = [time for time in table().times if time.chip == chip and time.sizes.get("F") == 2880.0]
+    ratios = [
+        float(predicted_s((time.kernel, time.variant), columns_of([time]), parameters, device_of(load_chip(chip)))[0])
+        / time.measured_s
+        for time in partial
+        if time.kernel == "grouped_matmul"
+    ]
+
+    assert len(ratios) == 3
+    assert ratios == pytest.approx([1.0] * 3, abs=0.1)
 
 
 def test_a_question_is_held_out_on_every_chip_or_on_none() -> None:
@@ -156,7 +172,7 @@ def test_no_row_is_dropped_silently() -> None:
 
 def test_held_out_times_do_not_move_a_fit() -> None:
     chip = load_chip("b200")
-    prior = {key: fact.value for key, fact in load_efficiency("b200").facts.items()}
+    prior = {key: fact.value for key, fact in load_prior("b200").facts.items()}
     seen = [time for time in table().times if not time.is_held_out]
 
     assert fit_kernels(seen, chip, prior=prior).facts == fit("b200").facts

@@ -38,7 +38,8 @@ _KINDS = ("published", "measured", "derived")
 _TABLES = ("matmul", "grouped_matmul", "grouped_edge_rows", "attention_head_dim")
 _SCALARS = frozenset(field.name for field in fields(Efficiency)) - {*_TABLES, "facts"}
 _NOT_FRACTIONS = (
-    *("grouped_edge_rows", "attention_block", "attention_tile_pairs", "attention_row_keys", "attention_head_dim"),
+    *("grouped_edge_rows", "grouped_partial_factor", "attention_block", "attention_tile_pairs"),
+    *("attention_row_keys", "attention_head_dim"),
     *("sum_passes", "sustained", "sustained_narrow", "sustained_grouped"),
 )
 _REFERENCE_HEAD_DIM = 128

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 Product: TypeAlias = Literal["output", "input_gradient", "weight_gradient"]
 """Of the three products of a trained matmul: y = x·W, dx = dy·Wᵀ, dW = xᵀ·dy. For ragged groups each has a kernel."""
 
+LANES = 128
+"""Of a vector register of a TPU."""
+
 PRODUCTS: tuple[Product, ...] = ("output", "input_gradient", "weight_gradient")
 
 
@@ -36,6 +39,24 @@ def ragged_rows(*, B: Number, E: Number, edge_rows: Number) -> Number:
     163840.0
     """
     return B + E * edge_rows
+
+
+def partial_factor(*, D: Number, F: Number, factor: float) -> Number:
+    """Time of a matmul over ragged groups over what it would be if its widths filled registers of 128 lanes.
+
+    The last tile of a width that does not is masked, in every step of the kernel.
+
+    Formula: factor once for each of D and F that is no multiple of 128
+
+    Source: docs/calibration.md.
+
+    >>> [float(partial_factor(D=2816.0, F=width, factor=1.25)) for width in (704.0, 768.0)]
+    [1.25, 1.0]
+    """
+    import numpy as np
+
+    num_partial = np.where(np.mod(D, LANES) > 0, 1.0, 0.0) + np.where(np.mod(F, LANES) > 0, 1.0, 0.0)
+    return factor**num_partial
 
 
 def grouped_matmul_s(

@@ -11,7 +11,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.columns import PlanColumns, TrainingSetting, gathered_shards, tensor_shards
-from ridgeline.cost.kernel_time import grouped_matmul_s, ragged_rows, tiled_width
+from ridgeline.cost.kernel_time import grouped_matmul_s, partial_factor, ragged_rows, tiled_width
 from ridgeline.cost.roofline import attained_s, matmul_bytes, matmul_flops
 from ridgeline.cost.single_operation import expert_matmul_bytes
 from ridgeline.job.precision import takes_experts
@@ -163,10 +163,13 @@ def product_formula(
         fill_bytes = efficiency.matmul_fill_bytes
         return attained_s, {"flops": flops, "C_flops_per_s": demand.flops_per_s, "fill_bytes": fill_bytes, **traffic}
     edge_rows = efficiency.grouped_edge_rows[product]
+    partial = partial_factor(
+        D=demand.contracted_width, F=demand.produced_width, factor=efficiency.grouped_partial_factor
+    )
     rows_factor = ragged_rows(B=demand.rows, E=demand.num_groups, edge_rows=edge_rows) / demand.rows
     return grouped_matmul_s, {
         "flops": demand.busiest_flops,
-        "idle_factor": demand.idle_factor * rows_factor,
+        "idle_factor": demand.idle_factor * rows_factor * partial,
         "C_flops_per_s": demand.flops_per_s * efficiency.grouped_matmul[product] / efficiency.matmul["bf16"],
         **traffic,
     }

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ridgeline.cost.kernel_time import LANES, PRODUCTS
 from ridgeline.study.kernels.fitting import fit_positive
 from ridgeline.study.kernels.models import columns_of, device_of, predicted_s
 
@@ -34,6 +35,7 @@ _STARTS = {
     "matmul_fill_bytes": 5_000_000.0,
     "grouped_matmul": 0.6,
     "grouped_edge_rows": 128.0,
+    "grouped_partial_factor": 1.2,
     "attention_forward": 0.6,
     "attention_backward": 0.5,
     "attention_block": 1024.0,
@@ -114,12 +116,13 @@ class KernelFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Question:
-    """Parameters that are fitted together, to no fewer than `least` times."""
+    """Parameters that are fitted together, to no fewer than `least` times; `is_partial`: `_is_partial` ones alone."""
 
     kernel: Kernel
     variants: tuple[str, ...]
     keys: tuple[str, ...]
     least: int = LEAST_TIMES
+    is_partial: bool = False
 
 
 _MATMUL = _Question(kernel="matmul", variants=("bf16",), keys=("matmul_fill_bytes",), least=1)
@@ -131,6 +134,9 @@ _GROUPED = tuple(
     )
     for product in ("output", "input_gradient", "weight_gradient")
 )
+_PARTIAL = _Question(
+    kernel="grouped_matmul", variants=PRODUCTS, keys=("grouped_partial_factor",), least=len(PRODUCTS), is_partial=True
+)
 _LOSS = tuple(
     _Question(kernel="loss", variants=(direction,), keys=(f"loss_{direction}_bytes",))
     for direction in ("forward", "backward")
@@ -140,7 +146,7 @@ _ATTENTION_SHAPE_KEYS = ("attention_row_keys", "attention_head_dim.64", "attenti
 _ATTENTION = _Question(
     kernel="attention", variants=("forward", "backward"), keys=(*_ATTENTION_KEYS, *_ATTENTION_SHAPE_KEYS)
 )
-_QUESTIONS = (_MATMUL, *_GROUPED, *_LOSS, _ATTENTION)
+_QUESTIONS = (_MATMUL, *_GROUPED, _PARTIAL, *_LOSS, _ATTENTION)
 """In this order: a loss is a matmul and more."""
 
 _SPLASH = _Question(
@@ -221,7 +227,13 @@ def _fit(
     question: _Question, times: Sequence[KernelTime], parameters: Mapping[str, float], device: Device
 ) -> list[FittedFact]:
     """The parameters of a question that its times identify; those of a variant without times stay."""
-    asked = [time for time in times if time.kernel == question.kernel and time.variant in question.variants]
+    asked = [
+        time
+        for time in times
+        if time.kernel == question.kernel
+        and time.variant in question.variants
+        and _is_partial(time, device) == question.is_partial
+    ]
     if len(asked) < question.least:
         return []
     groups = [(group, columns_of(group)) for group in _groups(asked)]
@@ -248,6 +260,12 @@ def _fit(
         FittedFact(key=key, value=float(f"{_bounded(key, value):.3g}"), num_times=len(asked), sources=sources)
         for key, value in found.items()
     ]
+
+
+def _is_partial(time: KernelTime, device: Device) -> bool:
+    """Whether it is a grouped matmul of a width that ends within a register of a TPU."""
+    on_tpu = device.mxu_side > 1 and time.kernel == "grouped_matmul"
+    return on_tpu and any(time.sizes[width] % LANES for width in "DF")
 
 
 def _is_identified(key: str, *, seen: set[str], head_dims: set[str], has_tiles: bool) -> bool:

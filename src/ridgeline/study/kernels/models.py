@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ridgeline.cost.efficiency import head_dim_factor
-from ridgeline.cost.kernel_time import grouped_matmul_s, ragged_rows, tiled_width, visited_keys
+from ridgeline.cost.kernel_time import grouped_matmul_s, partial_factor, ragged_rows, tiled_width, visited_keys
 from ridgeline.cost.roofline import (
     ATTENTION_BACKWARD_FACTOR,
     attained_s,
@@ -110,10 +110,11 @@ def _matmul_s(sizes: Columns, parameters: Parameters, device: Device) -> NDArray
 
 def _grouped_s(variant: str, sizes: Columns, parameters: Parameters, device: Device) -> NDArray[np.float64]:
     visited_rows = ragged_rows(**_of(sizes, "BE"), edge_rows=parameters[f"grouped_edge_rows.{variant}"])
+    partial = partial_factor(**_of(sizes, "DF"), factor=parameters["grouped_partial_factor"])
     return np.asarray(
         grouped_matmul_s(
             flops=_tiled_flops(sizes, device),
-            idle_factor=visited_rows / sizes["B"],
+            idle_factor=visited_rows / sizes["B"] * partial,
             C_flops_per_s=device.peak_flops_per_s * parameters[f"grouped_matmul.{variant}"],
             traffic_bytes=expert_matmul_bytes(
                 rows=sizes["B"], **_of(sizes, "EDF"), b_a=_BF16_BYTES, b_w=_BF16_BYTES, b_o=_BF16_BYTES

@@ -64,6 +64,7 @@ KERNEL_KEYS = (
     "matmul_fill_bytes",
     *(f"grouped_matmul.{product}" for product in ("output", "input_gradient", "weight_gradient")),
     *(f"grouped_edge_rows.{product}" for product in ("output", "input_gradient", "weight_gradient")),
+    "grouped_partial_factor",
     *("attention_forward", "attention_backward", "attention_block"),
     *("attention_tile_pairs", "attention_row_keys"),
     *("attention_head_dim.64", "attention_head_dim.256"),
@@ -117,6 +118,8 @@ def _stated(chip: str, key: str) -> Fact | None:
                 2048.0,
                 "The tile of the fastest kernels from 8,192 tokens on; a smaller sequence is one tile.",
             )
+        case "grouped_partial_factor" if not has_tiles:
+            value, note = 1.0, "Nothing: these kernels' tiles are narrow. An assumption."
         case "attention_tile_pairs" if not has_tiles:
             value, note = 1.0, "Nothing: fitted fractions hold what starting a block costs."
         case _:
@@ -166,6 +169,8 @@ def _is_of(residual: Residual, key: str) -> bool:
     match key.partition("."):
         case ("matmul_fill_bytes", _, _):
             return kernel == "matmul"
+        case ("grouped_partial_factor", _, _):
+            return kernel == "grouped_matmul"
         case ("grouped_matmul" | "grouped_edge_rows", _, product):
             return (kernel, variant) == ("grouped_matmul", product)
         case (name, _, _) if name.startswith("loss_"):
