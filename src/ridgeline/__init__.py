@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from ridgeline.study.compile_serving import compile_serving
     from ridgeline.study.compiled_program import ProgramName
     from ridgeline.study.export_job import ExportAnswer
+    from ridgeline.study.steps.calibrate import calibrate
     from ridgeline.study.validate import validate
     from ridgeline.units import duration_in
 
@@ -82,6 +83,7 @@ __all__ = [
     "attention_laws",
     "bandwidth_ratios",
     "check_layout",
+    "calibrate",
     "chips",
     "collective",
     "compile_function",
@@ -127,6 +129,7 @@ _QUESTIONS = {
     "bandwidth_ratios": "ridgeline.cost.machine",
     "check_layout": "ridgeline.job.notation",
     "compile_function": "ridgeline.study.compile_function",
+    "calibrate": "ridgeline.study.steps.calibrate",
     "compile_serving": "ridgeline.study.compile_serving",
     "find_notation": "ridgeline.job.notation",
     "dtype_speedups": "ridgeline.cost.machine",

@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from ridgeline.cost.calibration import calibrated_chips, load_prior, load_prior, parse_efficiency
+from ridgeline.cost.calibration import calibrated_chips, load_prior, parse_efficiency
 from ridgeline.hardware.catalog import load_chip
 from ridgeline.report.kernels import residual_table
 from ridgeline.study.kernels.calibrate import KernelCalibration, calibrate_kernels
