@@ -10,10 +10,13 @@ import typer
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ridgeline.study.export_job import ExportAnswer
 
 _Text = str | None
-_CONFIGURATION, _COMMAND = ".yml", ".sh"
+CONFIGURATION, COMMAND = ".yml", ".sh"
+"""Suffixes of what is written."""
 
 
 def export(
@@ -21,7 +24,7 @@ def export(
         str, typer.Argument(metavar="JOB|MODEL", help="A job file (.toml), a model's name, or its config.json.")
     ],
     *,
-    to: Annotated[Literal["maxtext"], typer.Option(help="The program that is to run it.")] = "maxtext",
+    to: Annotated[Literal["maxtext", "vllm"], typer.Option(help="The program that is to run it.")] = "maxtext",
     on: Annotated[_Text, typer.Option(metavar="SLICE", help="tpu7x:4x4x4, 2*v5p:4x4x4.")] = None,
     global_batch: Annotated[_Text, typer.Option(metavar="N", help="Sequences a step.")] = None,
     seq_len: Annotated[_Text, typer.Option(metavar="N", help="Tokens a sequence.")] = None,
@@ -35,18 +38,27 @@ def export(
     optimizer_state: Annotated[
         _Text, typer.Option(metavar="PLACE", help="Of both moments: device or host; chosen if left out.")
     ] = None,
+    prompt_len: Annotated[_Text, typer.Option(metavar="N", help="To vllm: longest prompt, in tokens.")] = None,
+    generate_len: Annotated[_Text, typer.Option(metavar="N", help="To vllm: longest reply, in tokens.")] = None,
+    batch: Annotated[_Text, typer.Option(metavar="N", help="To vllm: sequences at once; as many as fit.")] = None,
+    compute_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the matmuls: bf16; fp8.")] = None,
+    kv_cache_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="To vllm: bf16 or fp8.")] = None,
+    checkpoint: Annotated[
+        _Text, typer.Option(metavar="REPOSITORY", help="To vllm: the model's repository, or its folder.")
+    ] = None,
+    replicas: Annotated[_Text, typer.Option(metavar="N", help="To vllm: servers of the manifest; 1.")] = None,
     steps: Annotated[_Text, typer.Option(metavar="N", help="Optimizer steps of the run; 30 if not said.")] = None,
     output: Annotated[
-        _Text, typer.Option(metavar="FILE", help="Write it to FILE: the configuration (.yml), or a script (.sh).")
+        _Text, typer.Option(metavar="FILE", help="Write it: configuration or manifest (.yml), or a script (.sh).")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Let --output replace a file.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
 ) -> None:
-    """The exact configuration, XLA flags and command that run a job in MaxText.
+    """The exact configuration and command that run a job in MaxText, or serve it in vLLM.
 
     What the job leaves open is chosen first, as `compile` does. Keys and values are checked against those of the
-    version of MaxText that is named; what MaxText cannot be told is refused by name. The run measures: it reads
-    synthetic data and writes no checkpoints.
+    version that is named; what that program cannot be told is refused by name. A run in MaxText measures: it reads
+    synthetic data and writes no checkpoints. vLLM is given as much memory as lets it start, and a Kubernetes manifest.
     """
     from ridgeline.cli.output import print_json, print_report
     from ridgeline.job.origin import Arguments, settings
@@ -55,7 +67,6 @@ def export(
     from ridgeline.study.export_job import export_job
     from ridgeline.units import parse_whole
 
-    del to  # there is one so far, and typer has checked its name
     flags: Arguments = {
         "on": on,
         "global_batch": global_batch,
@@ -68,14 +79,26 @@ def export(
         "weights_dtype": weights_dtype,
         "mu_dtype": mu_dtype,
         "optimizer_state": optimizer_state,
+        "prompt_len": prompt_len,
+        "generate_len": generate_len,
+        "batch": batch,
+        "compute_dtype": compute_dtype,
+        "kv_cache_dtype": kv_cache_dtype,
     }
     if force and output is None:
         raise _nothing_to_replace()
+    said = settings(flags, written=lambda name: f"--{name.replace('_', '-')}")
+    _refuse_other(to, {"--checkpoint": checkpoint, "--replicas": replicas} if to == "maxtext" else {"--steps": steps})
+    if to == "vllm":
+        from ridgeline.cli.export_vllm import export_vllm
+
+        export_vllm(job, said, checkpoint=checkpoint, replicas=replicas, output=output, force=force, json=json)
+        return
     count = parse_whole("30" if steps is None else steps, where="--steps", unit="steps")
-    answer = export_job(read_job(job, settings(flags, written=lambda name: f"--{name.replace('_', '-')}")))
+    answer = export_job(read_job(job, said))
     if output is not None:
         _write(answer, output, steps=count, force=force)
-    file = output if output is not None and output.endswith(_CONFIGURATION) else None
+    file = output if output is not None and output.endswith(CONFIGURATION) else None
     if json:
         print_json(export_json(answer, steps=count, file=file))
     else:
@@ -90,22 +113,60 @@ def _write(answer: ExportAnswer, path: str, *, steps: int, force: bool) -> None:
     """
     from ridgeline.report.export import export_text
 
-    def refuse(what: str, expected: str, fix: str) -> InputError:
-        return InputError(what, where="--output", value=path, expected=expected, fix=fix)
+    suffix = output_suffix(path, {CONFIGURATION: "configuration", COMMAND: "script"})
+    write_output(path, export_text(answer, steps=steps, is_command=suffix == COMMAND), force=force)
 
+
+def output_suffix(path: str, kinds: Mapping[str, str]) -> str:
+    """The suffix of a file that is to be written.
+
+    Args:
+        path: Of the file.
+        kinds: By suffix that may be, what is then written.
+
+    Raises:
+        InputError: It is none of them.
+    """
     suffix = Path(path).suffix
-    if suffix not in {_CONFIGURATION, _COMMAND}:
-        expected = f"a name that ends in {_CONFIGURATION} (configuration) or {_COMMAND} (script)"
-        raise refuse("unknown kind of file", expected, f"write {path}{_CONFIGURATION}")
-    text = export_text(answer, steps=steps, is_command=suffix == _COMMAND)
+    if suffix not in kinds:
+        ends = " or ".join(f"{each} ({kind})" for each, kind in kinds.items())
+        raise _refused("unknown kind of file", path, f"a name that ends in {ends}", f"write {path}{next(iter(kinds))}")
+    return suffix
+
+
+def write_output(path: str, text: str, *, force: bool) -> None:
+    """Writes a file.
+
+    Raises:
+        InputError: A file is in the way, or the place cannot be written to.
+    """
     try:
         with Path(path).open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise refuse("the file exists", "a new file", "choose another name, or add --force to replace it") from None
+        raise _refused(
+            "the file exists", path, "a new file", "choose another name, or add --force to replace it"
+        ) from None
     except OSError as error:
         what = f"cannot write the file: {error.strerror}"
-        raise refuse(what, "a place that can be written to", "check the path") from None
+        raise _refused(what, path, "a place that can be written to", "check the path") from None
+
+
+def _refused(what: str, path: str, expected: str, fix: str) -> InputError:
+    return InputError(what, where="--output", value=path, expected=expected, fix=fix)
+
+
+def _refuse_other(to: str, flags: Mapping[str, str | None]) -> None:
+    """Refuses flags that only another program has a use for."""
+    for flag, value in flags.items():
+        if value is not None:
+            raise InputError(
+                f"{to} has no use for {flag}",
+                where=flag,
+                value=value,
+                expected=f"a flag for {to}",
+                fix=f"leave {flag} out, or export to the other program",
+            )
 
 
 def _nothing_to_replace() -> InputError:

@@ -97,6 +97,7 @@ def vllm_config(job: ServingJob, memory: DeviceMemory) -> VllmConfig:
         InfeasibleError: The engine would not start: weights and one sequence do not fit.
     """
     version, is_tpu = vllm_version(), job.hardware.chip.torus is not None
+    mesh, longest, precision = _parallelism(job), _longest(job), _precision(job, is_tpu=is_tpu)
     utilization, cache_bytes = _utilization(memory, is_tpu=is_tpu)
     if cache_bytes < memory.sequence_bytes:
         raise _would_not_start(job, memory, cache_bytes)
@@ -105,12 +106,12 @@ def vllm_config(job: ServingJob, memory: DeviceMemory) -> VllmConfig:
     ways = batch_ways(job)
     sequences = max(1, min(room, MOST_SEQUENCES) if asked is None else asked // ways)
     settings: dict[str, Value] = {
-        **_parallelism(job),
-        "max_model_len": _longest(job),
+        **mesh,
+        "max_model_len": longest,
         "max_num_seqs": sequences,
         "max_num_batched_tokens": max(pass_tokens(job), sequences),
         "gpu_memory_utilization": utilization,
-        **_precision(job, is_tpu=is_tpu),
+        **precision,
     }
     version.check(settings)
     notes = (f"room for the whole context of {room:,} of {sequences:,} sequences a replica; others wait for pages",)

@@ -1,0 +1,64 @@
+"""`ridgeline export --to vllm`: the flags, the command and the manifest of a serving job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ridgeline.errors import InputError
+from ridgeline.job.origin import Setting
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def export_vllm(
+    job: str,
+    said: Sequence[Setting],
+    *,
+    checkpoint: str | None,
+    replicas: str | None,
+    output: str | None,
+    force: bool,
+    json: bool,
+) -> None:
+    """Prints what vLLM is told, and writes it where that was asked for."""
+    from ridgeline.cli.export import COMMAND, CONFIGURATION, output_suffix, write_output
+    from ridgeline.cli.output import print_json, print_report
+    from ridgeline.job.reading import JOB_SUFFIX, read_serving_job
+    from ridgeline.report.export_vllm import manifest_text, script_text, vllm_json, vllm_report
+    from ridgeline.study.export_vllm import export_vllm as export_job
+    from ridgeline.units import parse_whole
+
+    count = parse_whole("1" if replicas is None else replicas, where="--replicas", unit="servers")
+    kind = Setting(key="workload.kind", value="serve", where="--to vllm")
+    answer = export_job(read_serving_job(job, said if job.endswith(JOB_SUFFIX) else (kind, *said)))
+    if output is not None:
+        suffix = output_suffix(output, {CONFIGURATION: "manifest", COMMAND: "script"})
+        model = _needed(checkpoint)
+        text = (
+            script_text(answer, checkpoint=model)
+            if suffix == COMMAND
+            else manifest_text(answer, checkpoint=model, replicas=count)
+        )
+        write_output(output, text, force=force)
+    if json:
+        print_json(vllm_json(answer, checkpoint=checkpoint))
+    else:
+        print_report(vllm_report(answer, checkpoint=checkpoint))
+
+
+def _needed(checkpoint: str | None) -> str:
+    """What a file needs so that it runs.
+
+    Raises:
+        InputError: It was not said.
+    """
+    if not checkpoint:
+        raise InputError(
+            "a file for vLLM names the weights",
+            where="--checkpoint",
+            value=checkpoint or "(absent)",
+            expected="a Hugging Face repository, or a folder",
+            fix="add --checkpoint meta-llama/Llama-3.3-70B-Instruct",
+        )
+    return checkpoint
