@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from ridgeline.study.compile_serving import compile_serving
     from ridgeline.study.compiled_program import ProgramName
     from ridgeline.study.export_job import ExportAnswer
+    from ridgeline.study.serve_job import serve
     from ridgeline.study.steps.calibrate import calibrate
     from ridgeline.study.validate import validate
     from ridgeline.units import duration_in
@@ -82,8 +83,8 @@ __all__ = [
     "__version__",
     "attention_laws",
     "bandwidth_ratios",
-    "check_layout",
     "calibrate",
+    "check_layout",
     "chips",
     "collective",
     "compile_function",
@@ -113,6 +114,7 @@ __all__ = [
     "roofline",
     "scale",
     "scaling_book_figures",
+    "serve",
     "serving_memory",
     "train",
     "train_laws",
@@ -127,9 +129,9 @@ __all__ = [
 _QUESTIONS = {
     "attention_laws": "ridgeline.cost.laws_attention",
     "bandwidth_ratios": "ridgeline.cost.machine",
+    "calibrate": "ridgeline.study.steps.calibrate",
     "check_layout": "ridgeline.job.notation",
     "compile_function": "ridgeline.study.compile_function",
-    "calibrate": "ridgeline.study.steps.calibrate",
     "compile_serving": "ridgeline.study.compile_serving",
     "find_notation": "ridgeline.job.notation",
     "dtype_speedups": "ridgeline.cost.machine",
@@ -143,6 +145,7 @@ _QUESTIONS = {
     "num_neighbours": "ridgeline.cost.torus_question",
     "rank_chips": "ridgeline.cost.chip_value",
     "scaling_book_figures": "ridgeline.hardware.scaling_book",
+    "serve": "ridgeline.study.serve_job",
     "serving_memory": "ridgeline.cost.laws_serving",
     "training_laws": "ridgeline.cost.laws",
     "transformer": "ridgeline.cost.transformer",

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERBS = ("chips", "model", "roofline", "matmul", "train", "scale", "compile", "export", "validate", "calibrate")
+VERBS = (
+    "chips",
+    "model",
+    "roofline",
+    "matmul",
+    "train",
+    "scale",
+    "serve",
+    "compile",
+    "export",
+    "validate",
+    "calibrate",
+)
 """What can be asked, in the order of a first visit; each is the function of that name in the module of that name."""
 
 ALL_VERBS = (

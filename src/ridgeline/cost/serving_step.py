@@ -15,6 +15,7 @@ from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
 from ridgeline.cost.roofline import attained_s
 from ridgeline.cost.serving_attention import attention_parts
 from ridgeline.cost.serving_collectives import all_reduce_part, collective_part, exchange_part
+from ridgeline.cost.serving_memory import vocabulary_size
 from ridgeline.cost.serving_products import product_part
 from ridgeline.cost.training import embed_dim
 from ridgeline.cost.work import NOTHING, Number, Part, Work, in_sequence, larger
@@ -155,11 +156,7 @@ def _recurrence(op: Recurrence, *, step: Pass, machine: ServingMachine) -> Part:
 
 def _sampling(num_outputs: Number, *, step: Pass, machine: ServingMachine) -> Part:
     """Logits are gathered over tensor parallelism and drawn from."""
-    width = max(
-        op.output.size
-        for op in machine.setting.tree.head.operations
-        if isinstance(op, Matmul) and "vocab" in op.output.axes
-    )
+    width = vocabulary_size(machine.setting)
     logits = gather(step.columns.links["tensor"], num_outputs * width * machine.activation_element_bytes)
     passes_bytes = SAMPLING_PASSES * num_outputs * width * BYTES_OF["f32"]
     drawn = Part(name="draw", phase="forward", resource="hbm", expected_s=passes_bytes / machine.vector_bytes_per_s)

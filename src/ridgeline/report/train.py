@@ -342,7 +342,7 @@ def _plan_json(estimate: PlanEstimate) -> dict[str, Json]:
             "expected_s": jsonable(step.expected_s),
             "low_s": jsonable(step.low_s),
             "high_s": jsonable(step.high_s),
-            "parts": _part_json(step.parts),
+            "parts": part_json(step.parts),
         },
         "memory": {
             "verdict": memory.verdict,
@@ -361,7 +361,7 @@ def _plan_json(estimate: PlanEstimate) -> dict[str, Json]:
     }
 
 
-def _part_json(part: Part) -> dict[str, Json]:
+def part_json(part: Part) -> dict[str, Json]:
     """A part with its children; work is keyed `bf16_flops`, `hbm_bytes`, `link_bytes`, …"""
     work: dict[str, Json] = {}
     for resource, amount in part.work.amounts.items():
@@ -376,5 +376,5 @@ def _part_json(part: Part) -> dict[str, Json]:
         "work": work,
     }
     if part.children:
-        found["children"] = [_part_json(child) for child in part.children]
+        found["children"] = [part_json(child) for child in part.children]
     return found

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ridgeline.cost.collectives import Link
 from ridgeline.cost.columns import PlanColumns
 from ridgeline.cost.placement import GROUPS
 from ridgeline.job.job import BATCH_AXES, MESH_AXES, Remat
 from ridgeline.job.remat import CHECKPOINT_NAMES, KEPT_ON_DEVICE, LAYER_INPUT, OFFLOADED, keeps_unnamed, placements
+from ridgeline.search.link_columns import stacked_links, taken_links
 from ridgeline.search.meshes import divisors
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ridgeline.cost.collectives import Link
     from ridgeline.job.job import Job
     from ridgeline.search.meshes import Mesh
 
@@ -37,8 +38,6 @@ LEAST_ON_DEVICE = Remat(policy="custom", tensors={LAYER_INPUT: "offload"})
 
 _ROW_COLUMNS = ("mesh", "remat", "accumulation", "microbatches", "repeats", "gather_once", "moments_on_host")
 """What of a table has an entry for every row."""
-
-_LINK_FIELDS = tuple(field.name for field in fields(Link))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +125,7 @@ class PlanTable:
             saved={name: column[remat] for name, column in self.saved.items()},
             offloaded={name: column[remat] for name, column in self.offloaded.items()},
             moments_on_host=self.moments_on_host[rows],
-            links={group: _taken(link, mesh) for group, link in self.links.items()},
+            links={group: taken_links(link, mesh) for group, link in self.links.items()},
         )
 
     def row(self, index: int) -> PlanColumns:
@@ -167,7 +166,7 @@ def plan_table(job: Job, meshes: Sequence[Mesh], *, global_batch: int, layers: i
         repeats=repeated[:, 3],
         gather_once=repeated[:, 4],
         degrees={axis: np.array([float(mesh.degrees[axis]) for mesh in meshes]) for axis in MESH_AXES},
-        links={group: _stacked([mesh.links[group] for mesh in meshes]) for group in GROUPS},
+        links={group: stacked_links([mesh.links[group] for mesh in meshes]) for group in GROUPS},
         saved=saved,
         offloaded=offloaded,
         moments_on_host=np.full(len(repeated), float(job.plan.optimizer.state == "host")),
@@ -248,13 +247,3 @@ def _kept_tables(
 
     everything = np.array([float(keeps_unnamed(remat)) for remat in remats])
     return {**where("device"), "*": everything}, where("offload")
-
-
-def _stacked(links: Sequence[Link]) -> Link:
-    """The links of many meshes as one link of columns."""
-    return Link(**{name: np.array([getattr(link, name) for link in links], dtype=np.float64) for name in _LINK_FIELDS})
-
-
-def _taken(link: Link, mesh: NDArray[np.int64]) -> Link:
-    """The link's columns by plan instead of by mesh."""
-    return Link(**{name: getattr(link, name)[mesh] for name in _LINK_FIELDS})

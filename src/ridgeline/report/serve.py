@@ -1,0 +1,364 @@
+"""The answer to `ridgeline serve`, as a screen, as JSON, and its frontier as a chart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ridgeline.job.mesh import mesh_in_words
+from ridgeline.job.writing import job_tables
+from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Report, Table
+from ridgeline.report.chart import Axis, Chart, Curve, Mark
+from ridgeline.report.jsonable import Json, jsonable
+from ridgeline.report.train import VERDICTS, part_json
+from ridgeline.search.serving_answer import NoServingPlan
+from ridgeline.units import format_bytes, format_count, format_fraction, format_seconds, format_things, format_usd
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ridgeline.errors import InfeasibleError
+    from ridgeline.search.engine.latency import Quantiles
+    from ridgeline.search.serving_answer import (
+        DecodeLaws,
+        Fleet,
+        ServeAnswer,
+        ServingBound,
+        ServingChoice,
+        ServingPoint,
+    )
+
+_BOUNDS: Final[Mapping[ServingBound, str]] = {
+    "hbm": "HBM bandwidth",
+    "compute": "compute",
+    "ici": "the fast interconnect",
+    "network": "the data-center network",
+    "overhead": "the host",
+}
+_BREAKDOWN: Final = {
+    "weights_s": "reading weights",
+    "kv_cache_s": "reading KV cache",
+    "collectives_s": "collectives",
+    "overhead_s": "host",
+    "other_s": "all else",
+}
+"""What a pass is made of; its arithmetic runs beside the reading."""
+
+_ROOM: Final = 1.15
+"""Space around the points of the chart."""
+
+_SHOWN_POINTS: Final = 12
+_SHOWN_REJECTED: Final = 6
+
+
+def serve_report(answer: ServeAnswer) -> Report:
+    """The screen."""
+    job, best = answer.job, answer.best
+    workload = job.workload
+    lengths = (
+        f"prompts of {format_things(workload.prompt_len, 'token')}, replies of {format_count(workload.generate_len)}"
+    )
+    on = job.hardware.name if len(answer.slices) == 1 else f"{job.hardware.chip.name}, {len(answer.slices)} slices"
+    return Report(
+        headline=f"{job.model.name} served on {on}: {lengths}",
+        pieces=(
+            Facts(title="Best plan", rows=tuple(_best_rows(answer))),
+            Facts(title="Laws", rows=tuple(_law_rows(answer.laws))),
+            _time_bars(best),
+            _memory_bars(best),
+            _frontier(answer),
+            *([_rejected(answer)] if answer.rejected else []),
+            Paragraphs(title="What this rests on", lines=tuple(_assumptions(answer))),
+        ),
+    )
+
+
+def serve_json(answer: ServeAnswer) -> dict[str, Json]:
+    """The object that `--json` prints."""
+    best = _point_json(answer.best)
+    best["step"] = _step_json(answer.best)
+    return {
+        "job": jsonable(job_tables(answer.job)),
+        "best": best,
+        "frontier": [_point_json(point) for point in answer.frontier],
+        "rejected": jsonable(answer.rejected),
+        "laws": jsonable(answer.laws),
+        "slices": [hardware.name for hardware in answer.slices],
+        "search": jsonable(answer.search),
+        "assumptions": [*answer.notes, *answer.assumptions],
+        "price_source": answer.price_source,
+    }
+
+
+def no_serving_plan_json(error: InfeasibleError) -> dict[str, Json]:
+    """The object that `--json` prints when no plan will do: the same keys, and why there is no best plan."""
+    found: dict[str, Json] = {
+        "best": None,
+        "frontier": [],
+        "reason": error.what,
+        "reasons": list(error.reasons),
+        "fix": error.fix,
+    }
+    if isinstance(error.answer, NoServingPlan):
+        answer = error.answer
+        found |= {
+            "job": jsonable(job_tables(answer.job)),
+            "closest": None if answer.quickest is None else _point_json(answer.quickest),
+            "rejected": jsonable(answer.rejected),
+            "search": jsonable(answer.search),
+        }
+    return found
+
+
+def frontier_charts(answer: ServeAnswer) -> tuple[Chart, ...]:
+    """Tokens per second of a chip against those of a user; and what a pass of decoding is made of, over the batch."""
+    points = sorted(answer.frontier, key=lambda point: point.tokens_per_s_per_user)
+    title = f"{answer.job.model.name} on {answer.job.hardware.chip.name}"
+    users = [point.tokens_per_s_per_user for point in points]
+    chips = [point.tokens_per_s_per_chip for point in points]
+    best = answer.best
+    frontier = Chart(
+        title=title,
+        x=_axis("tokens/s per user", [*users, best.tokens_per_s_per_user], step=2),
+        y=_axis("tokens/s per chip", [*chips, best.tokens_per_s_per_chip]),
+        curves=(Curve(name="frontier", points=tuple(zip(users, chips, strict=True))),),
+        marks=(Mark(name="chosen", x=best.tokens_per_s_per_user, y=best.tokens_per_s_per_chip),),
+    )
+    return (frontier, _breakdown_chart(points))
+
+
+def _axis(title: str, values: list[float], *, step: float = 10) -> Axis:
+    return Axis(title=title, low=min(values) / _ROOM, high=max(values) * _ROOM, shown=format_count, step=step)
+
+
+def _breakdown_chart(points: list[ServingPoint]) -> Chart:
+    """Time of a pass by part, each point of the frontier at its own tokens per second and user."""
+    parts = {
+        name: tuple(
+            (point.tokens_per_s_per_user, float(getattr(point.step.breakdown, key)))
+            for point in points
+            if getattr(point.step.breakdown, key) > 0
+        )
+        for key, name in (*_BREAKDOWN.items(), ("flops_s", "arithmetic, beside the reading"))
+    }
+    shown = {name: curve for name, curve in parts.items() if curve}
+    values = [value for curve in shown.values() for _, value in curve]
+    return Chart(
+        title="Time of a pass of decoding",
+        x=_axis("tokens/s per user", [point.tokens_per_s_per_user for point in points], step=2),
+        y=Axis(title="time", low=min(values) / _ROOM, high=max(values) * _ROOM, shown=format_seconds),
+        curves=tuple(Curve(name=name, points=curve) for name, curve in shown.items()),
+    )
+
+
+def _best_rows(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
+    best, plan = answer.best, answer.best.plan
+    memory = best.memory
+    if len(answer.slices) > 1:
+        yield "slice", Cell(text=plan.slice, tone="strong")
+    yield "mode", Cell(text=_mode(plan), tone="strong")
+    yield "decode", Cell(text=f"{mesh_in_words(plan.decode)}; {format_things(plan.batch, 'sequence')} at once")
+    yield "prefill", Cell(text=_prefill(best))
+    if plan.cache == "spread":
+        yield "KV cache", Cell(text="shared out beyond its heads: sequences first, then the tokens of one")
+    dtypes = plan.dtypes
+    yield "precision", Cell(text=f"weights {dtypes.weights}, KV cache {dtypes.kv_cache}, compute {dtypes.compute}")
+    yield "first token", Cell(text=f"{format_seconds(best.ttft.mean_s)} (mean)")
+    yield "per token", Cell(text=f"{format_seconds(best.tpot.mean_s)} (mean)", tone="strong")
+    step = best.step
+    bound = (
+        f"{format_seconds(step.expected_s)}; no pass of this plan can be faster than {format_seconds(step.roofline_s)}"
+    )
+    yield "pass", Cell(text=bound)
+    user = format_count(best.tokens_per_s_per_user)
+    rates = f"{format_count(best.tokens_per_s_per_chip)} tokens/s per chip, {user} per user"
+    yield "throughput", Cell(text=rates, tone="strong")
+    yield "waits for", Cell(text=f"{_BOUNDS[best.bound]}: {best.bound_reason}")
+    word, tone = VERDICTS[memory.verdict]
+    usage = f"{format_bytes(memory.total_bytes)} of {format_bytes(memory.usable_bytes)} that an engine has per device"
+    yield "memory", Cell(text=f"{word}: {usage}", tone=tone)
+    yield "concurrency", Cell(text=_concurrency(best))
+    yield "cost", Cell(text=_cost(answer))
+    if best.fleet is not None:
+        yield f"{best.fleet.requests_per_s:g} requests/s", Cell(text=_fleet(best.fleet), tone="strong")
+
+
+def _mode(plan: ServingChoice) -> str:
+    if plan.mode == "interleaved":
+        return f"interleaved: passes read up to {format_things(plan.prefill_chunk, 'token')} of prompts beside decoding"
+    return f"disaggregated: {plan.prefill_server_ratio:.2f} prefill servers for each decode server"
+
+
+def _prefill(best: ServingPoint) -> str:
+    plan = best.plan
+    if plan.mode == "interleaved":
+        return f"{mesh_in_words(plan.prefill)}; a pass that reads a piece takes {format_seconds(best.prefill_s)}"
+    prompts = format_things(plan.prefill_batch, "prompt")
+    return f"{mesh_in_words(plan.prefill)}; {prompts} at once in {format_seconds(best.prefill_s)}"
+
+
+def _concurrency(best: ServingPoint) -> str:
+    ideal = f"{format_count(best.ideal_concurrency)} to the byte"
+    return f"room for {format_things(best.max_concurrency, 'sequence')} in pages of one size, {ideal}"
+
+
+def _cost(answer: ServeAnswer) -> str:
+    best = answer.best
+    whole, prompts, replies = best.cost_per_million_output_tokens_usd, best.input_usd, best.output_usd
+    if whole is None or prompts is None or replies is None:
+        return "no public price"
+    apart = f"{format_usd(prompts)} input and {format_usd(replies)} output, apart"
+    return f"{format_usd(whole)} a million output tokens, prompts included; {apart} ({answer.price_source})"
+
+
+def _fleet(fleet: Fleet) -> str:
+    servers = format_things(fleet.servers, "server")
+    if fleet.prefill_servers:
+        servers = f"{fleet.servers} decode and {format_things(fleet.prefill_servers, 'prefill server')}"
+    price = "" if fleet.usd_per_hour is None else f", {format_usd(fleet.usd_per_hour)} an hour"
+    return f"{servers}, {format_things(fleet.chips, 'chip')}{price}"
+
+
+def _law_rows(laws: DecodeLaws) -> Iterator[tuple[str, Cell]]:
+    yield (
+        "critical batch",
+        Cell(text=f"{format_things(round(laws.critical_batch_size), 'sequence')}; from there matmuls compute"),
+    )
+    crossover = (
+        f"{format_things(round(laws.context_crossover_tokens), 'token')}; from there caches take longer than weights"
+    )
+    yield "context crossover", Cell(text=crossover)
+    if laws.tensor_compute_degree is not None and laws.tensor_memory_degree is not None:
+        while_reading = f"{laws.tensor_memory_degree:.3g} while weights are read"
+        ways = f"{laws.tensor_compute_degree:.3g} ways while matmuls compute, {while_reading}"
+        yield "tensor parallelism", Cell(text=f"at most {ways}")
+
+
+def _time_bars(best: ServingPoint) -> Bars:
+    step = best.step
+    parts = {name: float(getattr(step.breakdown, key)) for key, name in _BREAKDOWN.items()}
+    return Bars(
+        title=f"Time of a pass of decoding: {format_seconds(step.expected_s)}",
+        bars=tuple(
+            Bar(
+                label=name,
+                value=part_s,
+                text=f"{format_seconds(part_s)}  {format_fraction(part_s / step.expected_s):>6}",
+                tone="warn" if name == "collectives" else "plain",
+            )
+            for name, part_s in parts.items()
+            if part_s > 0
+        ),
+        note=f"Arithmetic takes {format_seconds(step.breakdown.flops_s)}, beside the reading of weights and cache.",
+    )
+
+
+def _memory_bars(best: ServingPoint) -> Bars:
+    memory = best.memory
+    word, tone = VERDICTS[memory.verdict]
+    parts = [
+        Bar(label=name.replace("_", " "), value=part, text=format_bytes(part))
+        for name, part in memory.parts.items()
+        if part > 0
+    ]
+    return Bars(
+        title=f"Memory of a device: {word} ({format_bytes(memory.usable_bytes)} for the engine)",
+        bars=(*parts, Bar(label="total", value=memory.total_bytes, text=format_bytes(memory.total_bytes), tone=tone)),
+        full=memory.usable_bytes,
+        note=f"KV cache to the byte: {format_bytes(best.ideal_cache_bytes)}.",
+    )
+
+
+def _frontier(answer: ServeAnswer) -> Table:
+    points = answer.frontier
+    shown = points if len(points) <= _SHOWN_POINTS else points[:: -(-len(points) // _SHOWN_POINTS)]
+    return Table(
+        title="Frontier",
+        columns=("tok/s/chip", "tok/s/user", "first token", "batch", "servers", "$/M output", "waits for"),
+        right=frozenset({0, 1, 2, 3, 5}),
+        rows=tuple(_frontier_row(point, several=len(answer.slices) > 1) for point in shown),
+        note="no plan beats these in both; --json lists them all"
+        if len(shown) < len(points)
+        else "no plan beats these in both",
+    )
+
+
+def _frontier_row(point: ServingPoint, *, several: bool) -> tuple[Cell, ...]:
+    plan, usd = point.plan, point.cost_per_million_output_tokens_usd
+    where = f" on {plan.slice}" if several else ""
+    ratio = (
+        f" + {plan.prefill_server_ratio:.2f} × ({mesh_in_words(plan.prefill)})" if plan.mode == "disaggregated" else ""
+    )
+    return (
+        Cell(text=format_count(point.tokens_per_s_per_chip)),
+        Cell(text=format_count(point.tokens_per_s_per_user)),
+        Cell(text=format_seconds(point.ttft.mean_s)),
+        Cell(text=format_count(plan.batch)),
+        Cell(text=f"{mesh_in_words(plan.decode)}{where}{ratio}"),
+        Cell(text="unknown" if usd is None else format_usd(usd)),
+        Cell(text=_BOUNDS[point.bound], tone="dim"),
+    )
+
+
+def _rejected(answer: ServeAnswer) -> Table:
+    hidden = len(answer.rejected) - _SHOWN_REJECTED
+    return Table(
+        title="Refused",
+        columns=("plans", "because"),
+        rows=tuple(
+            (Cell(text=each.family), Cell(text=each.reason, tone="dim")) for each in answer.rejected[:_SHOWN_REJECTED]
+        ),
+        note=f"and {hidden} more; --json lists them all" if hidden > 0 else "",
+    )
+
+
+def _assumptions(answer: ServeAnswer) -> Iterator[Cell]:
+    for note in answer.notes:
+        yield Cell(text=note, tone="warn")
+    for assumption in answer.assumptions:
+        yield Cell(text=assumption, tone="dim")
+    search = answer.search
+    plans = f"{format_things(search.plans, 'plan')} costed in {format_seconds(search.seconds)}"
+    yield Cell(text=f"{plans}; {format_count(search.fitting)} fit.", tone="dim")
+
+
+def _quantiles_json(times: Quantiles) -> dict[str, Json]:
+    found = {"mean": times.mean_s, "p50": times.p50_s, "p90": times.p90_s, "p99": times.p99_s}
+    return {name: jsonable(value) for name, value in found.items()}
+
+
+def _point_json(point: ServingPoint) -> dict[str, Json]:
+    memory = point.memory
+    return {
+        "plan": jsonable(point.plan),
+        "ttft_s": _quantiles_json(point.ttft),
+        "tpot_s": _quantiles_json(point.tpot),
+        "tokens_per_s_per_chip": point.tokens_per_s_per_chip,
+        "tokens_per_s_per_user": point.tokens_per_s_per_user,
+        "requests_per_s": point.requests_per_s,
+        "max_concurrency": point.max_concurrency,
+        "ideal_concurrency": point.ideal_concurrency,
+        "memory": {
+            "verdict": memory.verdict,
+            "total_bytes": memory.total_bytes,
+            "usable_bytes": memory.usable_bytes,
+            "ideal_kv_cache_bytes": point.ideal_cache_bytes,
+            "parts": {f"{name}_bytes": jsonable(part) for name, part in memory.parts.items()},
+        },
+        "cost_per_million_output_tokens_usd": point.cost_per_million_output_tokens_usd,
+        "cost_per_million_tokens_usd": {"input": point.input_usd, "output": point.output_usd},
+        "bound": point.bound,
+        "bound_reason": point.bound_reason,
+        "decode_s": point.step.expected_s,
+        "decode_roofline_s": point.step.roofline_s,
+        "breakdown": jsonable(point.step.breakdown),
+        "prefill_s": point.prefill_s,
+        "fleet": jsonable(point.fleet),
+    }
+
+
+def _step_json(point: ServingPoint) -> dict[str, Json]:
+    return {
+        "roofline_s": point.step.roofline_s,
+        "expected_s": point.step.expected_s,
+        "parts": part_json(point.step.parts),
+    }

@@ -1,0 +1,273 @@
+"""The best way to serve a model: every plan of every slice in steady state, and the one to take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ridgeline.cost.calibration import load_efficiency
+from ridgeline.cost.serving import LANES, ServingSetting
+from ridgeline.cost.serving_machine import ServingMachine
+from ridgeline.errors import InfeasibleError, InputError
+from ridgeline.model.tree import model_tree
+from ridgeline.search.answer import Rejected, SearchStatistics
+from ridgeline.search.serving_answer import NoServingPlan, ServeAnswer
+from ridgeline.search.serving_candidates import candidates, unbeaten
+from ridgeline.search.serving_estimate import decode_laws, serving_point
+from ridgeline.search.serving_meshes import serving_meshes
+from ridgeline.search.serving_words import assumptions, nothing_fits_reasons, serving_notes, too_slow_reasons
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ridgeline.hardware.slice import Slice
+    from ridgeline.job.serving import ServingJob, ServingWorkload
+    from ridgeline.search.serving_answer import ServingPoint
+    from ridgeline.search.serving_candidates import Candidates
+    from ridgeline.search.serving_meshes import ServingMeshes
+
+    Progress = Callable[[str, float], None]
+
+TIE_FRACTION: Final = 0.02
+"""Plans whose cost differs by less are equally cheap; of those the quickest is taken."""
+
+MOST_POINTS: Final = 24
+"""Points of the frontier that are worked out in full, evenly over it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Searched:
+    """The plans of one slice."""
+
+    hardware: Slice
+    found: Candidates
+    refused: Mapping[tuple[str, str], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ranked:
+    """Candidates of all slices behind each other.
+
+    Attributes:
+        of: Which slice, by row.
+        index: Row of its candidates.
+        usd: Cost that is compared: of the whole fleet for a rate, or of a token.
+        ttft_s: Mean time to the first token.
+        tpot_s: Mean time per output token.
+        tokens_per_s_per_chip: Output tokens per second and chip.
+    """
+
+    of: NDArray[np.int64]
+    index: NDArray[np.int64]
+    usd: NDArray[np.float64]
+    ttft_s: NDArray[np.float64]
+    tpot_s: NDArray[np.float64]
+    tokens_per_s_per_chip: NDArray[np.float64]
+
+
+def serve(
+    job: ServingJob, *, slices: Sequence[Slice] = (), progress: Progress = lambda _what, _fraction: None
+) -> ServeAnswer:
+    """The cheapest plan that meets the limits of a job, and the frontier of all.
+
+    Args:
+        job: The question; what its plan pins is held, the rest is searched.
+        slices: Slices to choose from; none for the job's own.
+        progress: Told how far the search is.
+
+    Raises:
+        InputError: The pinned meshes or the batch contradict the model or the slice, or the chip is not calibrated.
+        InfeasibleError: No plan fits in memory, or none meets the limits.
+    """
+    began_s = perf_counter()
+    asked = tuple(slices) or (job.hardware,)
+    searched: list[_Searched] = []
+    for number, hardware in enumerate(asked):
+        searched.append(_search(job, hardware))
+        progress("costing plans", (number + 1) / len(asked))
+    ranked, rejected = _ranked(job, searched), tuple(_rejected(searched))
+    statistics = SearchStatistics(
+        plans=sum(each.found.costed for each in searched),
+        seconds=perf_counter() - began_s,
+        fitting=sum(len(each.found.table) for each in searched),
+    )
+    if len(ranked.index) == 0:
+        raise _nothing_fits(job, searched, rejected, statistics)
+    meets = _meets(job.workload, ranked)
+    if not meets.any():
+        raise _too_slow(job, searched, ranked, rejected, statistics)
+    chosen = _quickest_of_the_cheapest(ranked, meets)
+    best = _point(job, searched, ranked, chosen)
+    price = next(iter(job.hardware.chip.prices), None)
+    return ServeAnswer(
+        job=job,
+        best=best,
+        frontier=tuple(_point(job, searched, ranked, row) for row in _frontier(ranked, _in_time(job.workload, ranked))),
+        rejected=rejected,
+        laws=decode_laws(searched[int(ranked.of[chosen])].found, int(ranked.index[chosen])),
+        slices=asked,
+        search=statistics,
+        assumptions=assumptions(job, best),
+        notes=serving_notes(job),
+        price_source="" if price is None else price.in_words,
+    )
+
+
+def serving_machine(job: ServingJob, hardware: Slice) -> ServingMachine:
+    """What every pass on a slice shares."""
+    is_tpu = hardware.chip.torus is not None
+    return ServingMachine(
+        setting=ServingSetting(
+            tree=model_tree(job.model),
+            dtypes=job.plan.dtypes,
+            context_len=job.workload.context_len,
+            prompt_len=job.workload.prompt_len,
+            row_elements=LANES if is_tpu else 1,
+        ),
+        hardware=hardware,
+        efficiency=load_efficiency(hardware.chip.name).in_whole_steps,
+    )
+
+
+def _search(job: ServingJob, hardware: Slice) -> _Searched:
+    machine, plan = serving_machine(job, hardware), job.plan
+    decode = serving_meshes(hardware, machine.setting.tree, plan.decode or plan.prefill, "decode")
+    prefill = serving_meshes(hardware, machine.setting.tree, plan.prefill, "prefill")
+    for meshes, key in ((decode, "decode"), (prefill, "prefill")):
+        if not meshes.legal:
+            raise _no_mesh(meshes, f"plan.{key}", plan.decode or plan.prefill)
+    return _Searched(
+        hardware=hardware,
+        found=candidates(job, machine, decode.legal, prefill.legal),
+        refused={**decode.refused, **prefill.refused},
+    )
+
+
+def _ranked(job: ServingJob, searched: Sequence[_Searched]) -> _Ranked:
+    def joined(columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+        return np.concatenate([np.asarray(column, dtype=np.float64) for column in columns])
+
+    counts = [len(each.found) for each in searched]
+    return _Ranked(
+        of=np.repeat(np.arange(len(searched)), counts),
+        index=np.concatenate([np.arange(count) for count in counts]),
+        usd=joined([_usd(job, each) for each in searched]),
+        ttft_s=joined([each.found.ttft_s for each in searched]),
+        tpot_s=joined([each.found.tpot_s for each in searched]),
+        tokens_per_s_per_chip=joined([each.found.tokens_per_s_per_chip for each in searched]),
+    )
+
+
+def _usd(job: ServingJob, searched: _Searched) -> NDArray[np.float64]:
+    """Chips of the fleet for the job's rate, or chips over what they yield: all of one kind, at one price."""
+    found, rate = searched.found, job.workload.rate
+    if rate is None:
+        return 1.0 / found.tokens_per_s_per_chip
+    return found.fleet_chips(rate)
+
+
+def _meets(workload: ServingWorkload, ranked: _Ranked) -> NDArray[np.bool_]:
+    first = np.inf if workload.ttft_s is None else workload.ttft_s
+    token = np.inf if workload.tpot_s is None else workload.tpot_s
+    return (ranked.ttft_s <= first) & (ranked.tpot_s <= token)
+
+
+def _in_time(workload: ServingWorkload, ranked: _Ranked) -> NDArray[np.bool_]:
+    """Rows whose first token is out in time, whatever the rest takes: what the frontier is drawn from."""
+    return ranked.ttft_s <= (np.inf if workload.ttft_s is None else workload.ttft_s)
+
+
+def _quickest_of_the_cheapest(ranked: _Ranked, meets: NDArray[np.bool_]) -> int:
+    """Of the plans within a tie of the cheapest, that with the shortest time per token, then to the first."""
+    rows = np.flatnonzero(meets)
+    cheap = rows[ranked.usd[rows] <= ranked.usd[rows].min() * (1.0 + TIE_FRACTION)]
+    return int(cheap[np.lexsort((ranked.ttft_s[cheap], ranked.tpot_s[cheap]))[0]])
+
+
+def _frontier(ranked: _Ranked, meets: NDArray[np.bool_]) -> list[int]:
+    """Rows that no other beats in tokens/s per chip and per user, the cheapest first; of many some.
+
+    Among plans that yield as much to within a tie, and are no slower, the one that is first with its first token.
+    """
+    allowed = np.flatnonzero(meets)
+    rows = allowed[unbeaten((-ranked.tokens_per_s_per_chip[allowed], ranked.tpot_s[allowed]))]
+    if len(rows) > MOST_POINTS:
+        rows = rows[np.unique(np.linspace(0, len(rows) - 1, MOST_POINTS).round().astype(np.int64))]
+    found: dict[int, None] = {}
+    for row in rows:
+        alike = (ranked.tokens_per_s_per_chip >= ranked.tokens_per_s_per_chip[row] * (1.0 - TIE_FRACTION)) & (
+            ranked.tpot_s <= ranked.tpot_s[row]
+        )
+        found[int(allowed[np.where(alike[allowed], ranked.ttft_s[allowed], np.inf).argmin()])] = None
+    chosen = np.array(list(found))
+    return [int(row) for row in chosen[unbeaten((-ranked.tokens_per_s_per_chip[chosen], ranked.tpot_s[chosen]))]]
+
+
+def _point(job: ServingJob, searched: Sequence[_Searched], ranked: _Ranked, row: int) -> ServingPoint:
+    found = searched[int(ranked.of[row])].found
+    return serving_point(found, int(ranked.index[row]), requests_per_s=job.workload.rate)
+
+
+def _rejected(searched: Sequence[_Searched]) -> Iterator[Rejected]:
+    for each in searched:
+        unfit = each.found.costed - len(each.found.table) - len(each.found.readers)
+        if unfit:
+            reason = f"they need more memory than an engine has on {each.hardware.name}"
+            yield Rejected(family=f"{unfit:,} plans on {each.hardware.name}", reason=reason, plans=unfit)
+    seen: set[tuple[str, str]] = set()
+    for each in searched:
+        for family, reason in each.refused:
+            if (family, reason) not in seen:
+                seen.add((family, reason))
+                yield Rejected(family=family, reason=reason)
+
+
+def _no_mesh(meshes: ServingMeshes, where: str, pinned: Mapping[str, int]) -> InputError:
+    reasons = "; ".join(f"{family}: {reason}" for family, reason in meshes.refused)
+    return InputError(
+        f"no legal mesh ({reasons})" if reasons else "no legal mesh",
+        where=where,
+        value=" ".join(f"{axis}={degree}" for axis, degree in pinned.items()),
+        expected="tp, ep, dp and, of prefill, cp, that divide the model's heads, widths and experts",
+        fix="change the degrees named above, or leave the mesh out",
+    )
+
+
+def _nothing_fits(
+    job: ServingJob, searched: Sequence[_Searched], rejected: tuple[Rejected, ...], statistics: SearchStatistics
+) -> InfeasibleError:
+    largest = max(searched, key=lambda each: each.hardware.num_chips)
+    on = " or ".join(dict.fromkeys((searched[0].hardware.name, largest.hardware.name)))
+    return InfeasibleError(
+        f"{job.model_reference} cannot be served so on {on}",
+        reasons=nothing_fits_reasons(job, largest.found),
+        fix="use more chips, narrower weights or KV cache, shorter contexts, or a smaller batch",
+        answer=NoServingPlan(job=job, quickest=None, rejected=rejected, search=statistics),
+    )
+
+
+def _too_slow(
+    job: ServingJob,
+    searched: Sequence[_Searched],
+    ranked: _Ranked,
+    rejected: tuple[Rejected, ...],
+    statistics: SearchStatistics,
+) -> InfeasibleError:
+    """Limits that no plan meets: the best attainable of each, and what binds it."""
+    workload = job.workload
+    first = ranked.ttft_s / (workload.ttft_s or np.inf)
+    token = ranked.tpot_s / (workload.tpot_s or np.inf)
+    closest = _point(job, searched, ranked, int(np.maximum(first, token).argmin()))
+    quickest_first = _point(job, searched, ranked, int(ranked.ttft_s.argmin()))
+    quickest_token = _point(job, searched, ranked, int(ranked.tpot_s.argmin()))
+    return InfeasibleError(
+        f"no plan of {job.model_reference} meets the limits",
+        reasons=too_slow_reasons(job, quickest_first, quickest_token, closest),
+        fix="allow more time, use more or faster chips, or narrower weights",
+        answer=NoServingPlan(job=job, quickest=closest, rejected=rejected, search=statistics),
+    )

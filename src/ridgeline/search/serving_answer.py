@@ -1,0 +1,211 @@
+"""The answer to a serving question: the best plan, the frontier, and why the others were refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ridgeline.cost.work import Part
+    from ridgeline.hardware.slice import Slice
+    from ridgeline.job.serving import ServingDtypes, ServingJob
+    from ridgeline.search.answer import MemoryEstimate, Rejected, SearchStatistics
+    from ridgeline.search.engine.latency import Quantiles
+
+Mode: TypeAlias = Literal["interleaved", "disaggregated"]
+"""Prompts are read by the servers that decode, a piece with every pass, or by servers of their own."""
+
+CacheSplit: TypeAlias = Literal["heads", "spread"]
+"""Devices beyond the key-value heads hold copies of their cache, or share out sequences and tokens."""
+
+ServingBound: TypeAlias = Literal["hbm", "compute", "ici", "network", "overhead"]
+"""What a pass of decoding mainly waits for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingChoice:
+    """A complete plan of serving.
+
+    Attributes:
+        slice: Of one server.
+        mode: Who reads prompts.
+        decode: Mesh that decodes.
+        prefill: Mesh that reads prompts; of interleaved servers the same.
+        batch: Sequences that a server decodes at once.
+        prefill_batch: Prompts that a prefill server reads at once; 0 for interleaved servers.
+        prefill_chunk: Tokens of prompts in a pass of an interleaved server; 0 for disaggregated ones.
+        prefill_server_ratio: Prefill servers for each server that decodes; 0 for interleaved servers.
+        cache: How the cache is split beyond its heads.
+        dtypes: Precisions.
+    """
+
+    slice: str
+    mode: Mode
+    decode: Mapping[str, int]
+    prefill: Mapping[str, int]
+    batch: int
+    prefill_batch: int
+    prefill_chunk: int
+    prefill_server_ratio: float
+    cache: CacheSplit
+    dtypes: ServingDtypes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakdown:
+    """Where the time of a pass of decoding goes; reading and arithmetic run beside each other, the rest does not.
+
+    Attributes:
+        weights_s: Reading weights.
+        kv_cache_s: Reading the KV cache, and states.
+        flops_s: Arithmetic, alone.
+        collectives_s: Waiting for other devices.
+        overhead_s: Waiting for the host.
+        other_s: All else: norms, sampling, gaps, what does not run beside anything.
+    """
+
+    weights_s: float
+    kv_cache_s: float
+    flops_s: float
+    collectives_s: float
+    overhead_s: float
+    other_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassEstimate:
+    """Time of one pass: bound, estimate, tree."""
+
+    roofline_s: float
+    expected_s: float
+    parts: Part
+    breakdown: Breakdown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """Servers for a rate of requests.
+
+    Attributes:
+        requests_per_s: Rate that they serve.
+        servers: That decode, or do both.
+        prefill_servers: That only read prompts.
+        chips: Of all.
+        usd_per_hour: Of all; None without a public price.
+    """
+
+    requests_per_s: float
+    servers: int
+    prefill_servers: int
+    chips: int
+    usd_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingPoint:
+    """A plan and what it gives.
+
+    Attributes:
+        plan: The plan.
+        ttft: Time to the first token; tails are not numbers where only means are known.
+        tpot: Time per output token.
+        tokens_per_s_per_chip: Output tokens, all chips counted, those that only read prompts too.
+        tokens_per_s_per_user: Of one request.
+        requests_per_s: Of one server and its share of prefill servers.
+        max_concurrency: Sequences that the paged cache of a server has room for.
+        ideal_concurrency: The same to the byte.
+        memory: Of a device of a server that decodes.
+        ideal_cache_bytes: KV cache of a device to the byte.
+        step: A pass that only decodes.
+        prefill_s: Of disaggregated servers, a pass that reads prompts; of interleaved ones, a pass that does both.
+        cost_per_million_output_tokens_usd: Of all chips, over output tokens; None without a public price.
+        input_usd: Of a million tokens of prompts, by what reading them adds.
+        output_usd: Of a million tokens of replies, by the rest.
+        bound: What a pass mainly waits for.
+        bound_reason: That in words, with numbers.
+        fleet: Servers for the job's rate; None where it has none.
+    """
+
+    plan: ServingChoice
+    ttft: Quantiles
+    tpot: Quantiles
+    tokens_per_s_per_chip: float
+    tokens_per_s_per_user: float
+    requests_per_s: float
+    max_concurrency: int
+    ideal_concurrency: int
+    memory: MemoryEstimate
+    ideal_cache_bytes: float
+    step: PassEstimate
+    prefill_s: float
+    cost_per_million_output_tokens_usd: float | None
+    input_usd: float | None
+    output_usd: float | None
+    bound: ServingBound
+    bound_reason: str
+    fleet: Fleet | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeLaws:
+    """What laws say of the best plan's slice, without a search.
+
+    Attributes:
+        critical_batch_size: Sequences from which a matmul of decoding is bound by arithmetic.
+        context_crossover_tokens: Context at which reading caches takes as long as reading weights, at the plan's batch.
+        tensor_compute_degree: Most ways of tensor parallelism while links keep up with arithmetic; None off a torus.
+        tensor_memory_degree: The same while links keep up with reading weights, at the plan's batch.
+    """
+
+    critical_batch_size: float
+    context_crossover_tokens: float
+    tensor_compute_degree: float | None
+    tensor_memory_degree: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeAnswer:
+    """What `ridgeline serve` answers.
+
+    Attributes:
+        job: The question.
+        best: The cheapest plan that meets the limits.
+        frontier: Plans that no other beats in both tokens/s per chip and tokens/s per user, the cheapest first.
+        rejected: Families that were refused, and why.
+        laws: Of the best plan.
+        slices: That were searched.
+        search: Plans and seconds.
+        assumptions: What the numbers rest on.
+        notes: What a reader should know about the question.
+        price_source: Of the chip-hour; "" without a public price.
+    """
+
+    job: ServingJob
+    best: ServingPoint
+    frontier: tuple[ServingPoint, ...]
+    rejected: tuple[Rejected, ...]
+    laws: DecodeLaws
+    slices: tuple[Slice, ...]
+    search: SearchStatistics
+    assumptions: tuple[str, ...]
+    notes: tuple[str, ...]
+    price_source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoServingPlan:
+    """No plan meets the limits, or none fits.
+
+    Attributes:
+        job: The question.
+        quickest: The plan that comes closest; None where none fits in memory.
+        rejected: Families that were refused, and why.
+        search: Plans and seconds.
+    """
+
+    job: ServingJob
+    quickest: ServingPoint | None
+    rejected: tuple[Rejected, ...]
+    search: SearchStatistics

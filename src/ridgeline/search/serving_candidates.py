@@ -1,0 +1,240 @@
+"""Servers in steady state: every plan of a slice with its times to tokens and what it yields, as columns.
+
+Interleaved servers read prompts beside decoding, a piece with every pass; disaggregated ones leave that to servers of
+their own, so many that neither kind waits for the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ridgeline.cost.serving_memory import engine_bytes
+from ridgeline.cost.serving_steady import (
+    first_token_s,
+    mixed_token_s,
+    prefill_server_ratio,
+    prefill_share,
+    requests_per_s,
+)
+from ridgeline.cost.serving_step import serving_pass
+from ridgeline.search.serving_plans import (
+    CHUNKS,
+    decode_memory,
+    decode_pass,
+    decode_table,
+    plainest_table,
+    prefill_pass,
+    prefill_table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ridgeline.cost.serving import PhaseColumns
+    from ridgeline.cost.serving_machine import ServingMachine
+    from ridgeline.job.serving import ServingJob
+    from ridgeline.search.serving_meshes import ServingMesh
+    from ridgeline.search.serving_plans import ServingTable
+
+    Column = NDArray[np.float64]
+
+MOST_PREFILL_SHARE: Final = 0.9
+"""Share of passes that may read prompts; beyond, requests queue for long, and the mean says little."""
+
+MOST_PREFILL_PLANS: Final = 8
+"""Plans of prefill servers that each plan of decode servers is paired with: those that no other beats."""
+
+BATCHING_WAIT: Final = 0.5
+"""Passes that a prompt waits on average until a prefill server is free for it: it comes halfway through one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """Plans in steady state.
+
+    Attributes:
+        table: Of servers that decode.
+        readers: Of servers that read prompts.
+        decode: Row of `table`, by candidate.
+        prefill: Row of `readers`; −1 for interleaved servers.
+        decode_s: A pass that only decodes.
+        reading_s: A pass that reads prompts, alone or beside decoding.
+        ttft_s: Mean time to the first token.
+        tpot_s: Mean time per output token.
+        served_requests_per_s: Requests that a server and its share of prefill servers complete a second.
+        prefill_server_ratio: Prefill servers for each server that decodes.
+        costed: Plans looked at, those that do not fit too.
+        closest: The plan that needs least, at the batch asked for or the smallest; None where no mesh takes it.
+    """
+
+    table: ServingTable
+    readers: ServingTable
+    decode: NDArray[np.int64]
+    prefill: NDArray[np.int64]
+    decode_s: Column
+    reading_s: Column
+    ttft_s: Column
+    tpot_s: Column
+    served_requests_per_s: Column
+    servers_ratio: Column
+    costed: int
+    closest: PhaseColumns | None
+
+    def __len__(self) -> int:
+        """Candidates."""
+        return len(self.decode)
+
+    @property
+    def prompt_s(self) -> Column:
+        """Time of a prefill server for each prompt; 0 of interleaved servers."""
+        apart = np.flatnonzero(self.prefill >= 0)
+        found = np.zeros(len(self))
+        found[apart] = self.reading_s[apart] / self.readers.batch_size[self.prefill[apart]]
+        return found
+
+    def fleet_chips(self, requests_per_s: float) -> Column:
+        """Chips of whole servers for a rate of requests."""
+        servers = np.maximum(np.ceil(requests_per_s / self.served_requests_per_s), 1.0) + np.ceil(
+            requests_per_s * self.prompt_s
+        )
+        return servers * self.table.machine.hardware.num_chips
+
+    @property
+    def tokens_per_s_per_chip(self) -> Column:
+        """Output tokens, chips of prefill servers counted."""
+        generated, chips = self.table.machine.setting, self.table.machine.hardware.num_chips
+        reply = generated.context_len - generated.prompt_len
+        return self.served_requests_per_s * reply / (chips * (1.0 + self.servers_ratio))
+
+
+def candidates(
+    job: ServingJob, machine: ServingMachine, decode: Sequence[ServingMesh], prefill: Sequence[ServingMesh]
+) -> Candidates:
+    """Every plan of a slice that fits, in steady state.
+
+    Args:
+        job: The question.
+        machine: The slice.
+        decode: Meshes of servers that decode; interleaved ones have no others.
+        prefill: Meshes of servers that only read prompts.
+    """
+    interleaved = _chunks(job)
+    table = decode_table(machine, decode, batch=job.workload.batch, chunks=(*interleaved, 0))
+    readers = prefill_table(machine, prefill, prompts=job.plan.prefill_batch)
+    costed = len(table) + len(readers)
+    table, readers = _fitting(table), _fitting_readers(readers)
+    columns = table.columns
+    decode_s = _wide(serving_pass(machine, decode_pass(columns, machine)).expected_s, table)
+    both = _interleaved(table, decode_s)
+    apart = _disaggregated(table, readers, decode_s)
+    joined = {name: np.concatenate([both[name], apart[name]]) for name in both}
+    return Candidates(
+        table=table,
+        readers=readers,
+        decode=joined["decode"].astype(np.int64),
+        prefill=joined["prefill"].astype(np.int64),
+        decode_s=joined["decode_s"],
+        reading_s=joined["reading_s"],
+        ttft_s=joined["ttft_s"],
+        tpot_s=joined["tpot_s"],
+        served_requests_per_s=joined["served_requests_per_s"],
+        servers_ratio=joined["servers_ratio"],
+        costed=costed,
+        closest=_closest(machine, decode, job.workload.batch),
+    )
+
+
+def _closest(machine: ServingMachine, meshes: Sequence[ServingMesh], batch: int | None) -> PhaseColumns | None:
+    """Of servers that only decode, the plan that needs the least memory."""
+    whole = plainest_table(machine, meshes, batch=batch)
+    if len(whole) == 0:
+        return None
+    held = _wide(decode_memory(whole.columns, machine, chunk_tokens=0.0).total_bytes, whole)
+    return whole.row(int(held.argmin()))
+
+
+def _chunks(job: ServingJob) -> tuple[int, ...]:
+    """Pieces of prompts; none where both phases have meshes of their own, which one server cannot have."""
+    plan = job.plan
+    if plan.prefill and plan.decode and plan.prefill != plan.decode:
+        return ()
+    return CHUNKS
+
+
+def _fitting(table: ServingTable) -> ServingTable:
+    held = decode_memory(table.columns, table.machine, chunk_tokens=table.chunk_tokens).total_bytes
+    return table.rows(np.broadcast_to(np.asarray(held) <= engine_bytes(table.machine), len(table)))
+
+
+def _fitting_readers(table: ServingTable) -> ServingTable:
+    prompts = table.batch_size / table.batch_ways * (table.machine.setting.prompt_len - 1)
+    held = decode_memory(table.columns, table.machine, chunk_tokens=prompts).total_bytes
+    return table.rows(np.broadcast_to(np.asarray(held) <= engine_bytes(table.machine), len(table)))
+
+
+def _wide(value: object, table: ServingTable) -> Column:
+    """A column, also of what is the same for all."""
+    return np.broadcast_to(np.asarray(value, dtype=np.float64), len(table)).copy()
+
+
+def _interleaved(table: ServingTable, decode_s: Column) -> dict[str, Column]:
+    setting = table.machine.setting
+    reply, prompt = float(setting.context_len - setting.prompt_len), float(setting.prompt_len)
+    of_each = table.batch_size / table.batch_ways
+    share = prefill_share(B=of_each, P=prompt, G=reply, chunk_tokens=np.maximum(table.chunk_tokens, 1.0))
+    rows = np.flatnonzero((table.chunk_tokens > 0) & (np.asarray(share) <= MOST_PREFILL_SHARE))
+    some, share = table.rows(rows), np.asarray(share)[rows]
+    mixed = decode_pass(some.columns, table.machine, chunk_tokens=some.chunk_tokens)
+    mixed_s = _wide(serving_pass(table.machine, mixed).expected_s, some)
+    tpot_s = mixed_token_s(T_decode_s=decode_s[rows], T_mixed_s=mixed_s, prefill_share=share)
+    return {
+        "decode": rows.astype(np.float64),
+        "prefill": np.full(len(rows), -1.0),
+        "decode_s": decode_s[rows],
+        "reading_s": mixed_s,
+        "ttft_s": np.asarray(
+            first_token_s(T_mixed_s=mixed_s, P=prompt, chunk_tokens=some.chunk_tokens, prefill_share=share)
+        ),
+        "tpot_s": np.asarray(tpot_s),
+        "served_requests_per_s": np.asarray(requests_per_s(B=some.batch_size, T_token_s=tpot_s, G=reply)),
+        "servers_ratio": np.zeros(len(rows)),
+    }
+
+
+def _disaggregated(table: ServingTable, readers: ServingTable, decode_s: Column) -> dict[str, Column]:
+    reply = float(table.machine.setting.context_len - table.machine.setting.prompt_len)
+    reading_s = _wide(serving_pass(table.machine, prefill_pass(readers.columns, table.machine)).expected_s, readers)
+    best = unbeaten((reading_s, reading_s / readers.batch_size))[:MOST_PREFILL_PLANS]
+    rows = np.flatnonzero(table.chunk_tokens == 0)
+    decode, prefill = (grid.ravel() for grid in np.meshgrid(rows, best, indexing="ij"))
+    tpot_s, batch = decode_s[decode], table.batch_size[decode]
+    servers = prefill_server_ratio(
+        T_prefill_s=reading_s[prefill], num_prompts=readers.batch_size[prefill], B=batch, T_token_s=tpot_s, G=reply
+    )
+    return {
+        "decode": decode.astype(np.float64),
+        "prefill": prefill.astype(np.float64),
+        "decode_s": tpot_s,
+        "reading_s": reading_s[prefill],
+        "ttft_s": reading_s[prefill] * (1.0 + BATCHING_WAIT),
+        "tpot_s": tpot_s,
+        "served_requests_per_s": np.asarray(requests_per_s(B=batch, T_token_s=tpot_s, G=reply)),
+        "servers_ratio": np.asarray(servers),
+    }
+
+
+def unbeaten(points: tuple[Column, Column]) -> NDArray[np.int64]:
+    """Rows that no other row beats in both, the least in the first one first.
+
+    >>> unbeaten((np.array([1.0, 2.0, 3.0]), np.array([5.0, 5.0, 4.0]))).tolist()
+    [0, 2]
+    """
+    first, second = points
+    order = np.lexsort((second, first))
+    least = np.minimum.accumulate(np.concatenate([[np.inf], second[order]]))[:-1]
+    return order[second[order] < least]

@@ -1,0 +1,223 @@
+"""Every legal plan of one phase of serving as a row of columns: meshes crossed with batches and pieces of prompts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ridgeline.cost.placement import GROUPS
+from ridgeline.cost.serving import PhaseColumns, cached_attentions, held_cache_bytes, kv_head_shards
+from ridgeline.cost.serving_machine import Pass
+from ridgeline.cost.serving_memory import engine_bytes, engine_memory
+from ridgeline.job.job import BATCH_AXES, MESH_AXES
+from ridgeline.search.link_columns import stacked_links, taken_links
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from ridgeline.cost.collectives import Link
+    from ridgeline.cost.memory import MemoryColumns
+    from ridgeline.cost.serving_machine import ServingMachine
+    from ridgeline.cost.work import Number
+    from ridgeline.model.operations import ModelTree
+    from ridgeline.search.serving_meshes import ServingMesh
+
+CHUNKS: Final = (256, 512, 1024, 2048, 4096, 8192, 16384)
+"""Tokens of prompts in a pass that are searched for interleaved servers (vLLM's `max_num_batched_tokens`, of each
+rank of attention data parallelism, less the sequences that decode)."""
+
+MOST_SEQUENCES: Final = 16_384
+"""Sequences that a server decodes at once, at most."""
+
+PROMPTS: Final = (1, 2, 4, 8)
+"""Prompts of a pass of a prefill server that are searched, in multiples of what shares out sequences."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingTable:
+    """Plans of a phase, a row each.
+
+    Attributes:
+        machine: What all share.
+        meshes: Distinct meshes.
+        mesh: Index into `meshes`, by row.
+        batch_size: Sequences of a pass that decodes, or prompts of one that only reads, by row.
+        spread: 1 where the cache is spread beyond its heads, by row.
+        chunk_tokens: Tokens of prompts beside decoding, of each that has sequences of its own, by row; 0 for servers
+            that only decode, or only read.
+    """
+
+    machine: ServingMachine
+    meshes: tuple[ServingMesh, ...]
+    mesh: NDArray[np.int64]
+    batch_size: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    chunk_tokens: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self.mesh)
+
+    def rows(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> ServingTable:
+        """Some of the plans."""
+        return ServingTable(
+            machine=self.machine,
+            meshes=self.meshes,
+            mesh=self.mesh[index],
+            batch_size=self.batch_size[index],
+            spread=self.spread[index],
+            chunk_tokens=self.chunk_tokens[index],
+        )
+
+    @property
+    def batch_ways(self) -> NDArray[np.float64]:
+        """Devices, or groups of them, that have sequences of their own, by row."""
+        return np.array([float(mesh.batch_ways) for mesh in self.meshes])[self.mesh]
+
+    @property
+    def columns(self) -> PhaseColumns:
+        """All plans as columns."""
+        degrees = {axis: np.array([float(mesh.degrees.get(axis, 1)) for mesh in self.meshes]) for axis in MESH_AXES}
+        links: dict[str, Link] = {
+            group: taken_links(stacked_links([mesh.links[group] for mesh in self.meshes]), self.mesh)
+            for group in GROUPS
+        }
+        return PhaseColumns(
+            degrees={axis: column[self.mesh] for axis, column in degrees.items() if (column > 1).any()},
+            batch_size=self.batch_size,
+            links=links,
+            cache_spread_share=self.spread,
+        )
+
+    def row(self, index: int) -> PhaseColumns:
+        """One plan with scalar columns."""
+        mesh = self.mesh_of(index)
+        return PhaseColumns(
+            degrees={axis: float(degree) for axis, degree in mesh.degrees.items()},
+            batch_size=float(self.batch_size[index]),
+            links=dict(mesh.links),
+            cache_spread_share=float(self.spread[index]),
+        )
+
+    def mesh_of(self, index: int) -> ServingMesh:
+        """The mesh of a row."""
+        return self.meshes[int(self.mesh[index])]
+
+
+def decode_pass(columns: PhaseColumns, machine: ServingMachine, *, chunk_tokens: Number = 0.0) -> Pass:
+    """A pass that adds a token to every sequence, each halfway through its reply, and may read prompts beside.
+
+    A prompt is read by the devices that will have its sequence, a chunk of so many tokens at a time.
+    """
+    setting = machine.setting
+    return Pass(
+        columns=columns,
+        num_decoding=columns.batch_size,
+        context_keys=(setting.prompt_len + setting.context_len) / 2,
+        prompt_tokens=chunk_tokens * columns.degree(BATCH_AXES),
+    )
+
+
+def prefill_pass(columns: PhaseColumns, machine: ServingMachine) -> Pass:
+    """A pass that reads whole prompts."""
+    prompt_tokens = columns.batch_size * machine.setting.prompt_len
+    return Pass(columns=columns, num_decoding=0.0, context_keys=0.0, prompt_tokens=prompt_tokens)
+
+
+def decode_memory(columns: PhaseColumns, machine: ServingMachine, *, chunk_tokens: Number) -> MemoryColumns:
+    """Memory of a device that decodes, and may read prompts beside."""
+    rows = decode_pass(columns, machine, chunk_tokens=chunk_tokens).rows
+    return engine_memory(machine, columns, pass_rows=rows)
+
+
+def concurrency(columns: PhaseColumns, machine: ServingMachine, *, chunk_tokens: Number) -> tuple[Number, Number]:
+    """Sequences that a server has room for: in pages, and to the byte."""
+    memory = decode_memory(columns, machine, chunk_tokens=chunk_tokens)
+    paged = memory.parts["kv_cache"] + memory.parts["states"]
+    ideal = held_cache_bytes(machine.setting, columns) + memory.parts["states"]
+    left = engine_bytes(machine) - (memory.total_bytes - paged)
+    return left / paged * columns.batch_size, left / ideal * columns.batch_size
+
+
+def plainest_table(machine: ServingMachine, meshes: Sequence[ServingMesh], *, batch: int | None) -> ServingTable:
+    """Of every mesh, and both ways to split a cache, a server that only decodes; without a batch, its smallest."""
+    splits = [
+        (index, spread, batch or mesh.batch_ways)
+        for index, mesh in enumerate(meshes)
+        for spread in _spreads(mesh, machine.setting.tree)
+        if (batch or mesh.batch_ways) % mesh.batch_ways == 0
+    ]
+    columns = np.array(splits, dtype=np.float64).reshape(-1, 3)
+    none = np.zeros(len(splits))
+    return _table(machine, meshes, columns[:, 0].astype(np.int64), columns[:, 2], columns[:, 1], none)
+
+
+def decode_table(
+    machine: ServingMachine, meshes: Sequence[ServingMesh], *, batch: int | None, chunks: Sequence[int]
+) -> ServingTable:
+    """Every plan of servers that decode; a chunk of 0 is for servers that do nothing else."""
+    least = plainest_table(machine, meshes, batch=batch)
+    room, _ = concurrency(least.columns, machine, chunk_tokens=0.0)
+    most = np.broadcast_to(np.asarray(room), len(least))
+    rows = [
+        (least.mesh[row], sequences, least.spread[row], chunk)
+        for row in range(len(least))
+        for sequences in _batches(meshes[int(least.mesh[row])].batch_ways, float(most[row]), batch)
+        for chunk in chunks
+    ]
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 4)
+    return _table(machine, meshes, columns[:, 0].astype(np.int64), columns[:, 1], columns[:, 2], columns[:, 3])
+
+
+def prefill_table(machine: ServingMachine, meshes: Sequence[ServingMesh], *, prompts: int | None) -> ServingTable:
+    """Every plan of servers that only read prompts."""
+    rows = [
+        (index, count)
+        for index, mesh in enumerate(meshes)
+        for count in ([prompts] if prompts is not None else [mesh.batch_ways * times for times in PROMPTS])
+        if count % mesh.batch_ways == 0
+    ]
+    columns = np.array(rows, dtype=np.float64).reshape(-1, 2)
+    none = np.zeros(len(rows))
+    return _table(machine, meshes, columns[:, 0].astype(np.int64), columns[:, 1], none, none)
+
+
+def _table(
+    machine: ServingMachine,
+    meshes: Sequence[ServingMesh],
+    mesh: NDArray[np.int64],
+    batch_size: NDArray[np.float64],
+    spread: NDArray[np.float64],
+    chunk_tokens: NDArray[np.float64],
+) -> ServingTable:
+    return ServingTable(
+        machine=machine,
+        meshes=tuple(meshes),
+        mesh=mesh,
+        batch_size=batch_size,
+        spread=np.asarray(spread, dtype=np.float64),
+        chunk_tokens=chunk_tokens,
+    )
+
+
+def _spreads(mesh: ServingMesh, tree: ModelTree) -> tuple[float, ...]:
+    """Both ways to split a cache where they differ: where matrices are split in more ways than it has heads."""
+    fewest = min((operation.num_cached_heads for operation, _ in cached_attentions(tree)), default=mesh.tensor_ways)
+    return (
+        (0.0, 1.0) if float(kv_head_shards(K=float(fewest), Y=float(mesh.tensor_ways))) < mesh.tensor_ways else (0.0,)
+    )
+
+
+def _batches(least: int, room_size: float, pinned: int | None) -> Iterator[int]:
+    """The pinned batch; or multiples of what shares out sequences, each half as much again or a third more, and all."""
+    if pinned is not None:
+        if pinned % least == 0:
+            yield pinned
+        return
+    largest = int(min(room_size, MOST_SEQUENCES)) // least * least
+    sizes = {least * scale * step // 2 for power in range(15) for scale in (2**power,) for step in (2, 3)}
+    yield from sorted(size for size in sizes | {largest} if least <= size <= largest and size % least == 0)

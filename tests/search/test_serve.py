@@ -1,0 +1,158 @@
+"""The search for the best way to serve: published figures, laws, and what no plan can do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from time import perf_counter
+
+import pytest
+
+import ridgeline
+from ridgeline.errors import InfeasibleError, InputError
+from ridgeline.search.serving_answer import NoServingPlan, ServeAnswer
+
+
+def llama(on: str = "v5e:2x4", **said: str | float) -> ServeAnswer:
+    arguments = {"prompt_len": 8192, "generate_len": 512, "weights_dtype": "int8", "kv_cache_dtype": "int8"}
+    return ridgeline.serve("llama3.1-70b", on=on, **{**arguments, **said})  # pyright: ignore[reportArgumentType] - as told
+
+
+def test_the_worked_example_of_the_book_comes_out_with_its_batch_latency_throughput_and_servers() -> None:
+    # Scaling Book, ch. 8: Llama 3 70B in int8 on 8 v5e: 43 sequences of 8,192 beside the weights, 19 ms a step at
+    # the least; with 32 of them, and prompts read in 0.91 s by 16 chips at 40% of peak, 3 prefill servers for each.
+    best = llama(mesh="tp=8").best
+    whole = best.memory.usable_bytes / 0.9  # the book gives the engine all
+    of_each = best.memory.parts["kv_cache"] / best.plan.batch
+    least_s = best.step.roofline_s * best.memory.usable_bytes / best.memory.total_bytes
+
+    assert (whole - best.memory.parts["weights"]) / of_each == pytest.approx(43, rel=0.1)
+    assert least_s == pytest.approx(0.9 * 0.019, rel=0.1)
+    assert best.tokens_per_s_per_user < 1 / 0.019
+    apart = llama(on="v5e:4x4", prefill_mesh="tp=8,cp=2", decode_mesh="tp=16", batch=32).best
+    assert apart.plan.prefill_server_ratio == pytest.approx(3, rel=0.25)
+
+
+def test_llama_70b_on_eight_v6e_with_64_requests_yields_what_was_measured_before_any_calibration_to_serving() -> None:
+    # tpu-recipes b005d56 (2025-12-03), vLLM: 2,495 tokens/s and 25.4 ms a token.
+    answer = ridgeline.serve("llama3.1-70b", on="v6e:2x4", prompt_len=1000, generate_len=1000, batch=64, mesh="tp=8")
+    point = next(each for each in answer.frontier if each.plan.mode == "interleaved")
+
+    assert point.tpot.mean_s == pytest.approx(25.4e-3, rel=0.2)
+    assert point.tokens_per_s_per_chip * 8 == pytest.approx(2495, rel=0.2)
+
+
+def test_no_point_of_the_frontier_is_beaten_by_another_in_both() -> None:
+    points = llama(on="v5e:4x4").frontier
+
+    assert len(points) > 5
+    for one, other in pairwise(points):
+        assert one.tokens_per_s_per_chip > other.tokens_per_s_per_chip
+        assert one.tokens_per_s_per_user < other.tokens_per_s_per_user
+
+
+def test_the_best_plan_meets_the_limits_and_costs_no_more_than_any_of_the_frontier_that_does() -> None:
+    answer = llama(on="v5e:4x4", tpot="20ms", ttft="2s")
+    meeting = [point for point in answer.frontier if point.tpot.mean_s <= 0.02]
+
+    assert answer.best.tpot.mean_s <= 0.02
+    assert answer.best.ttft.mean_s <= 2
+    dearest_allowed = 1.05 * min(point.cost_per_million_output_tokens_usd or 0.0 for point in meeting)
+    assert (answer.best.cost_per_million_output_tokens_usd or 0.0) <= dearest_allowed
+
+
+def test_a_rate_is_served_by_whole_servers_that_keep_up_with_it() -> None:
+    best = llama(on="v5e:4x4", rate=20).best
+    assert best.fleet is not None
+    fleet = best.fleet
+
+    assert fleet.servers * best.requests_per_s >= 20 > (fleet.servers - 1) * best.requests_per_s
+    assert fleet.chips == 16 * (fleet.servers + fleet.prefill_servers)
+    assert (
+        fleet.prefill_servers * best.plan.prefill_batch / max(best.prefill_s, 1e-9) >= 20 or not fleet.prefill_servers
+    )
+
+
+def test_prices_of_prompts_and_replies_add_up_to_the_price_of_the_whole() -> None:
+    best = llama().best
+    assert best.input_usd is not None
+    assert best.output_usd is not None
+
+    assert best.cost_per_million_output_tokens_usd == pytest.approx(best.output_usd + best.input_usd * 8192 / 512)
+
+
+def test_a_whole_family_of_chips_is_searched_within_five_seconds() -> None:
+    began_s = perf_counter()
+    answer = ridgeline.serve(
+        "deepseek3-671b",
+        on="tpu7x",
+        prompt_len=2048,
+        generate_len=1024,
+        weights_dtype="fp8",
+        compute_dtype="fp8",
+        tpot="50ms",
+        ttft="2s",
+        rate=20,
+    )
+
+    assert perf_counter() - began_s < 5
+    assert len(answer.slices) > 4
+    assert answer.best.memory.verdict == "fits"
+    assert answer.best.plan.slice != "tpu7x:1x1x1"  # 671 GB do not fit on a chip of 192
+
+
+def test_limits_that_none_meets_are_answered_with_the_best_attainable_and_what_binds_it() -> None:
+    with pytest.raises(InfeasibleError) as caught:
+        llama(ttft="1ms", tpot="1ms")
+
+    words = str(caught.value)
+    assert "the shortest time to the first token is" in words
+    assert "the shortest time per output token is" in words
+    assert "reading weights" in words
+    assert isinstance(caught.value.answer, NoServingPlan)
+    assert caught.value.answer.quickest is not None
+
+
+def test_a_batch_that_cannot_fit_is_told_what_it_needs() -> None:
+    with pytest.raises(InfeasibleError, match="4,096 sequences of 8,704 tokens need"):
+        llama(batch=4096)
+
+
+def test_weights_that_are_larger_than_the_slice_are_told_what_they_need() -> None:
+    with pytest.raises(InfeasibleError, match="weights"):
+        llama(on="v5e:2x2", weights_dtype="bf16")
+
+
+def test_a_rate_of_zero_and_a_mesh_that_gathers_weights_are_refused() -> None:
+    with pytest.raises(InputError, match="rate must be more than zero"):
+        llama(rate=0)
+    with pytest.raises(InputError, match="weights are stationary"):
+        llama(mesh="fsdp=8")
+
+
+def test_a_context_longer_than_the_model_was_made_for_is_noted_with_its_keys() -> None:
+    answer = ridgeline.serve("llama3.1-8b", on="v6e:2x4", prompt_len=200_000, generate_len=16, mesh="tp=8")
+
+    assert any("workload.prompt_len" in note and "131,072" in note for note in answer.notes)
+
+
+def test_different_meshes_of_both_phases_leave_only_disaggregated_servers() -> None:
+    answer = llama(on="v5e:4x4", prefill_mesh="tp=8,cp=2", decode_mesh="tp=16")
+
+    assert {point.plan.mode for point in answer.frontier} == {"disaggregated"}
+    assert answer.best.plan.prefill == {"tp": 8, "cp": 2}
+
+
+def test_a_whole_job_is_taken_as_it_is() -> None:
+    job = llama().job
+    shorter = replace(job, workload=replace(job.workload, prompt_len=1024))
+
+    assert ridgeline.serve(shorter).best.max_concurrency > ridgeline.serve(job).best.max_concurrency
+    with pytest.raises(InputError, match="takes no further arguments"):
+        ridgeline.serve(job, batch=8)
+
+
+def test_layers_with_windows_waste_pages_that_are_alike_in_all_layers() -> None:
+    answer = ridgeline.serve("gemma3-27b", on="v6e:2x4", prompt_len=16_384, generate_len=512, mesh="tp=8")
+
+    assert answer.best.ideal_concurrency > 3 * answer.best.max_concurrency
