@@ -72,7 +72,7 @@ def test_small_tiles_take_as_much_longer_as_starting_them_costs() -> None:
 
 
 def test_a_job_that_states_no_tile_is_costed_with_the_one_of_the_fastest_kernels() -> None:
-    assert attention_s(None) == attention_s(2048)
+    assert attention_s(None) == attention_s(1024)
 
 
 def test_a_backward_pass_in_two_kernels_takes_1_3_times_as_long() -> None:

@@ -148,7 +148,7 @@ class AttentionKernel:
 
     Attributes:
         kernel: MaxText's `attention`: `splash`, `flash`, `dot_product`, `cudnn_flash_te`, `autoselected`.
-        block_q: Queries of one tile; an estimate takes 2,048 on TPUs where none are stated.
+        block_q: Queries of one tile; an estimate takes the chip's `attention_block` where none are stated.
         block_kv: Keys of one tile.
         max_logit: `none`, `estimate`, or a bound that replaces the running maximum.
     """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ridgeline.cost.kernel_time import LANES
 from ridgeline.hardware.catalog import load_chip
 from ridgeline.hardware.chip import Fact
 from ridgeline.units import format_things
@@ -37,6 +38,7 @@ RELATIVES: Mapping[str, tuple[str, ...]] = {
 """From whom a chip borrows, nearest first: same silicon, then the same width of matrix unit, then the same maker."""
 
 _OTHER_MAKER = "mi300x"
+_WIDE_UNIT = (256, 256)
 _FRACTIONS = ("grouped_matmul", "attention_forward", "attention_backward")
 
 BACKWARD_OVER_FORWARD: Mapping[str, tuple[float, str, str]] = {
@@ -111,13 +113,14 @@ def kernel_facts(
 
 def _stated(chip: str, key: str) -> Fact | None:
     """What no time identifies: the tile that a TPU's kernel is given, and a start that a GPU's does not show."""
-    has_tiles = load_chip(chip).torus is not None
+    described = load_chip(chip)
+    has_tiles = described.torus is not None
     match key:
+        case "attention_block" if described.mxu_shape == _WIDE_UNIT:
+            value, note = 16.0 * LANES, "The tile of the fastest kernels from 8,192 tokens on."
         case "attention_block" if has_tiles:
-            value, note = (
-                2048.0,
-                "The tile of the fastest kernels from 8,192 tokens on; a smaller sequence is one tile.",
-            )
+            value = 8.0 * LANES
+            note = "The tile of the fastest kernels up to 8,192 tokens; larger ones need more VMEM than XLA allots."
         case "grouped_partial_factor" if not has_tiles:
             value, note = 1.0, "Nothing: these kernels' tiles are narrow. An assumption."
         case "attention_tile_pairs" if not has_tiles:
