@@ -20,6 +20,7 @@ from ridgeline.job.traffic import (
 from ridgeline.search.engine.arrivals import decode_passes, draw_requests
 from ridgeline.search.engine.fleet import serve
 from ridgeline.search.engine.latency import served_latency
+from ridgeline.search.engine.server import Work, idle_server
 from ridgeline.search.engine.setting import Disaggregated, Engine, Interleaved, Speculation
 from ridgeline.search.engine.times import StepTable, StepTimes
 from tests.search.engine.setups import LARGE, ONE_SECOND, PAPER, chats, limited, requests_of, scheduled
@@ -202,6 +203,61 @@ def test_runs_in_closed_form_end_as_passes_one_by_one_do(
     first_s, finish_s = _pass_by_pass(requests, engine)
     assert served.first_token_s == pytest.approx(first_s)
     assert served.finish_s == pytest.approx(finish_s)
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.floats(min_value=0, max_value=20), st.integers(1, 30), st.integers(1, 30)),
+        min_size=1,
+        max_size=12,
+    ),
+    prefill=st.sampled_from(["chunked", "separate"]),
+    admission=st.sampled_from(["prompt", "whole"]),
+    page_tokens=st.integers(1, 9),
+    draft_tokens=st.integers(0, 3),
+    spare_pages=st.integers(0, 8),
+)
+@settings(max_examples=150, deadline=None)
+def test_however_few_pages_all_is_served_and_every_page_is_given_back(
+    rows: list[tuple[float, int, int]],
+    prefill: str,
+    admission: str,
+    page_tokens: int,
+    draft_tokens: int,
+    spare_pages: int,
+) -> None:
+    pages = max(-(-(prompt + output) // page_tokens) for _, prompt, output in rows) + spare_pages
+    engine = limited(scheduled(PAPER, prefill=prefill, admission=admission), kv_pages=pages, page_tokens=page_tokens)
+    engine = replace(engine, speculation=Speculation(draft_tokens=draft_tokens, acceptance_fraction=0.6))
+    requests = requests_of(*sorted(rows))
+    passes = decode_passes(requests.output_tokens, engine.speculation)
+
+    server = idle_server(
+        Work(
+            ready_s=requests.arrival_s.tolist(),
+            prompt_tokens=requests.prompt_tokens.tolist(),
+            new_tokens=requests.prompt_tokens.tolist(),
+            passes=passes.tolist(),
+            output_tokens=requests.output_tokens.tolist(),
+        ),
+        engine,
+    )
+    server.run()
+
+    assert min(server.log.finish_s) > 0
+    assert server.pages.used == [0]
+    assert not any(server.pages.takers)
+    assert not any((server.offsets, server.ends, server.waiting, server.reading))
+    assert not server.log.preemptions or admission == "prompt"
+
+
+def test_decode_servers_that_cannot_keep_up_are_told() -> None:
+    fleet = Disaggregated(num_prefill_servers=4, num_decode_servers=1)
+
+    latency = served_latency(serve(chats(60.0, 4000), replace(LARGE, fleet=fleet)))
+
+    assert not latency.is_stable
+    assert np.isnan(latency.tpot.mean_s)
 
 
 def _pass_by_pass(requests: Requests, engine: Engine) -> tuple[list[float], list[float]]:

@@ -111,9 +111,10 @@ def _served(
     prefilled: Prefilled | None,
 ) -> Served:
     """What all servers did, in the order of the requests."""
-    start_s, first_s, finish_s = (np.full(requests.count, UNSET) for _ in range(3))
+    start_s, joined_s, finish_s = (np.full(requests.count, UNSET) for _ in range(3))
     for share, log in logs:
-        start_s[share], first_s[share], finish_s[share] = log.start_s, log.first_token_s, log.finish_s
+        start_s[share], joined_s[share], finish_s[share] = log.start_s, log.first_token_s, log.finish_s
+    first_s = joined_s
     if prefilled is not None:
         start_s, first_s = prefilled.start_s, prefilled.end_s
         finish_s = np.where(requests.output_tokens > 1, finish_s, first_s)
@@ -121,6 +122,7 @@ def _served(
         requests=requests,
         start_s=start_s,
         first_token_s=first_s,
+        joined_s=joined_s,
         finish_s=finish_s,
         preemptions=sum(len(log.preemptions) for _, log in logs),
         busy_s=sum(sum(log.busy_s) for _, log in logs),

@@ -32,6 +32,7 @@ class Served:
         requests: What was served.
         start_s: When its prefill began first.
         first_token_s: When its first token was out.
+        joined_s: When it first had a place among the sequences that are decoded.
         finish_s: When its last token was out.
         preemptions: Times that a sequence lost its pages and was read anew.
         busy_s: Seconds in which servers worked, summed over servers; of prefill servers apart in `prefill_busy_s`.
@@ -45,6 +46,7 @@ class Served:
     requests: Requests
     start_s: NDArray[np.float64]
     first_token_s: NDArray[np.float64]
+    joined_s: NDArray[np.float64]
     finish_s: NDArray[np.float64]
     preemptions: int
     busy_s: float
@@ -129,7 +131,7 @@ def served_latency(served: Served, *, is_replay: bool = False) -> Latency:
 
 def _has_backlog(served: Served) -> bool:
     """Whether more requests still wait when the last one comes than chance lets wait in a steady state."""
-    waiting = int((served.start_s > served.requests.arrival_s[-1]).sum())
+    waiting = int((served.joined_s > served.requests.arrival_s[-1]).sum())
     return waiting > _BACKLOG_SIGMAS * served.requests.count**0.5
 
 

@@ -40,9 +40,9 @@ class Pages:
         """Whether so many more tokens of one sequence have room."""
         return self.used[0] + self.count(tokens) <= self.num_pages
 
-    def has_one_each(self, sequences: int) -> bool:
-        """Whether so many running sequences could each take a page: a quick way to be sure of room."""
-        return self.used[0] + sequences <= self.num_pages
+    def has_room_each(self, sequences: int, tokens: int) -> bool:
+        """Whether so many running sequences surely have room for so many more tokens each: a quick answer."""
+        return self.used[0] + sequences * self.count(tokens) <= self.num_pages
 
     def take(self, tokens: int) -> None:
         """Takes what tokens of a sequence need."""

@@ -211,7 +211,7 @@ class Server:
         passes = min(run.num_passes, self.ends[0][0] - self.done[0], self._passes_of_pages())
         if until_s < inf:
             passes = min(passes, run.passes_to(until_s))
-        passes = int(passes)
+        passes = max(int(passes), 1)
         took_s = run.run_s(passes)
         self._note(took_s, len(self.offsets), passes=passes)
         self._advance(passes, now_s + took_s)
@@ -238,8 +238,12 @@ class Server:
         return inf if last == inf else ceil((last + 1) / self.clock.pass_tokens) - 1 - self.done[0]
 
     def _make_room(self) -> None:
-        """Preempts the youngest sequences until one more pass has pages."""
-        while not self.pages.has_one_each(len(self.offsets)) and self._passes_of_pages() < 1:
+        """Preempts the youngest sequences until one more pass has pages; one that is alone always goes on."""
+        while self.reading or len(self.offsets) > 1:
+            if self.pages.has_room_each(len(self.offsets), ceil(self.clock.pass_tokens)):
+                return
+            if self._passes_of_pages() >= 1:
+                return
             if self.reading:
                 dropped = self.reading.pop()
                 self.pages.give_back(dropped.tokens)
@@ -253,7 +257,7 @@ class Server:
 
     def _preempted(self, request: int) -> Reading:
         """Takes a running sequence out; all tokens so far are read anew, which brings the next one."""
-        tokens = self._leave(request) + 1
+        tokens = min(self._leave(request) + 1, self._whole(request))
         place = next(place for place, (_, each) in enumerate(self.ends) if each == request)
         end, _ = self.ends.pop(place)
         heapify(self.ends)
@@ -303,16 +307,21 @@ class Server:
 
 def run_server(work: Work, engine: Engine) -> Log:
     """What one server does with its requests."""
+    server = idle_server(work, engine)
+    server.run()
+    return server.log
+
+
+def idle_server(work: Work, engine: Engine) -> Server:
+    """A server before its first request."""
     count = len(work.ready_s)
-    log = Log(start_s=[UNSET] * count, first_token_s=[UNSET] * count, finish_s=[UNSET] * count)
     limits, scheduling = engine.limits, engine.scheduling
-    Server(
+    return Server(
         work=work,
         limits=limits,
         clock=clock_of(engine.times, engine.speculation),
         pages=open_pages(limits.kv_pages, limits.page_tokens),
         is_chunked=scheduling.prefill == "chunked",
         is_whole=scheduling.admission == "whole",
-        log=log,
-    ).run()
-    return log
+        log=Log(start_s=[UNSET] * count, first_token_s=[UNSET] * count, finish_s=[UNSET] * count),
+    )
