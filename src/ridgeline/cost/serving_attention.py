@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.collectives import exchange, gather
-from ridgeline.cost.kernel_time import tiled_width
+from ridgeline.cost.kernel_time import tiled_width, visited_keys
 from ridgeline.cost.roofline import attained_s, attention_flops
 from ridgeline.cost.serving import cache_bytes, key_flops, kv_head_shards
 from ridgeline.cost.serving_collectives import collective_part
@@ -58,8 +58,15 @@ def _of_prompts(operation: Attention, *, step: Pass, machine: ServingMachine) ->
     efficiency, prompt_len = machine.efficiency, machine.setting.prompt_len
     visible_keys = keys_read(operation, seq_len=prompt_len)
     sequence_keys = prompt_len / operation.tokens_per_key
-    at_edge = smaller(efficiency.attention_block, sequence_keys) / 2  # masked out, but computed
-    visited = smaller(visible_keys + at_edge, sequence_keys) + efficiency.attention_row_keys
+    side = smaller(efficiency.attention_block, sequence_keys)
+    visited = visited_keys(
+        operation.span,
+        visible_keys=visible_keys,
+        sequence_keys=sequence_keys,
+        tile=(side, side),
+        tile_pairs=efficiency.attention_tile_pairs,
+        row_keys=efficiency.attention_row_keys,
+    )
     width = (operation.qk_head_dim + operation.v_head_dim) / 2
     flops = attention_flops(T=step.prompt_rows, S=visible_keys, N=operation.num_heads, H=width) / step.columns.tensor
     rate_flops_per_s = machine.attention_flops_per_s * efficiency.at_head_dim(width) * visible_keys / visited
