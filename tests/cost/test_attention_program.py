@@ -39,8 +39,8 @@ def test_scores_that_are_not_fused_are_written_and_read_six_times_forward_and_ni
     assert backward_s == pytest.approx(4 * product_s + 9 * pass_s + efficiency.matmul_overhead_s)
 
 
-def test_the_first_fused_kernels_took_four_tenths_longer_than_todays_and_more_on_hopper() -> None:
-    for hardware, ratios in (("a100-80gb:8", (1.4, 1.4)), ("h100:8", (1.66 * 1.4, 1.30 * 1.4))):
+def test_the_first_fused_kernels_took_longer_on_hopper_and_are_what_was_timed_on_ampere() -> None:
+    for hardware, ratios in (("a100-80gb:8", (1.0, 1.0)), ("h100:8", (1.66 * 1.4, 1.30 * 1.4))):
         overhead_s = setting_on(hardware).efficiency.matmul_overhead_s
         for ratio, slow_s, fast_s in zip(
             ratios, attention_s(hardware, "flash"), attention_s(hardware, None), strict=True

@@ -25,8 +25,6 @@ It has 7 products instead of 5, and begins every tile twice. Measured over forwa
 Source: yxanul/yxTPU (183bdc5, results/RESULTS.md, 2026-07-20)."""
 
 _SLOWER: Final[Mapping[tuple[str, str], tuple[float, float]]] = {
-    ("a100-40gb", "flash"): (_FIRST_GENERATION, _FIRST_GENERATION),
-    ("a100-80gb", "flash"): (_FIRST_GENERATION, _FIRST_GENERATION),
     ("h100", "flash"): (1.66 * _FIRST_GENERATION, 1.30 * _FIRST_GENERATION),
     ("h200", "flash"): (1.66 * _FIRST_GENERATION, 1.30 * _FIRST_GENERATION),
     **{(chip, "flash"): (1.0, _UNFUSED) for chip in ("v3", "v4", "v5e", "v5p", "v6e", "tpu7x")},
@@ -52,8 +50,8 @@ Source: derived; Megatron-LM's fused scale-mask-softmax kernel (arXiv:2104.04473
 def slower_ratios(chip_name: str, program: AttentionProgram | None) -> tuple[float, float]:
     """Time of a program over the calibrated one's, forward and backward; 1 where nothing is known.
 
-    >>> slower_ratios("a100-80gb", "flash"), slower_ratios("h100", None)
-    ((1.4, 1.4), (1.0, 1.0))
+    >>> slower_ratios("a100-80gb", "flash"), slower_ratios("h100", None)  # A100's own times are of Triton's kernels
+    ((1.0, 1.0), (1.0, 1.0))
     """
     return _SLOWER.get((chip_name, program or ""), (1.0, 1.0))
 

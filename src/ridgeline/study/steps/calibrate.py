@@ -135,7 +135,8 @@ def _prior_of(cases: MeasuredCases) -> Callable[[str], Efficiency]:
 def _not_identified(fits: Fits, rows: Sequence[Observation]) -> frozenset[tuple[str, str]]:
     """What no chip of a kind has rows enough to tell; errors are not looked at, only how much rows depend on it."""
     kinds = {row.case.chip: row.kind for row in rows}
-    left = fits.deviations[0] / np.array([parameter.deviation for parameter in fits.parameters])
+    before = [[each.deviation_on(kinds[chip]) for each in fits.parameters] for chip in fits.chips]
+    left = fits.deviations[0] / np.array(before)
     return frozenset(
         (kind, parameter.key)
         for kind in KINDS

@@ -91,7 +91,7 @@ class _Problem:
     @property
     def precision(self) -> _Array:
         """Of the prior, by unknown; a chip's variance is that of its kind and its own."""
-        variances = np.array([parameter.deviation**2 for parameter in self.parameters])
+        variances = np.array([[each.deviation_on(kind) ** 2 for each in self.parameters] for kind in KINDS])
         moving = np.array([[(kind, each.key) not in self.held for each in self.parameters] for kind in KINDS])
         allowed = np.where(moving, variances, variances * _HELD)
         return 1.0 / np.concatenate([allowed * SHARED, allowed[list(self.kinds)] * (1 - SHARED)]).ravel()

@@ -26,6 +26,7 @@ class Parameter:
     Attributes:
         key: In the calibration file.
         deviation: How far off the prior may be: the standard deviation of the logarithm of its factor.
+        on_gpus: The same on GPUs, where it is another: kernels of other programs were timed, some on other chips.
         largest: What it cannot exceed.
         why: What only a whole step shows of it.
     """
@@ -34,15 +35,23 @@ class Parameter:
     deviation: float
     largest: float
     why: str
+    on_gpus: float | None = None
+
+    def deviation_on(self, kind: str) -> float:
+        """How far off the prior may be on chips of a kind (`KINDS`)."""
+        return self.on_gpus if kind == "GPU" and self.on_gpus is not None else self.deviation
 
 
 PARAMETERS: Final = (
-    Parameter(key="sustained", deviation=0.06, largest=1.15, why="clock under power, gaps between kernels"),
-    Parameter(key="sustained_narrow", deviation=0.15, largest=1.4, why="the power of quantized products"),
+    Parameter(key="sustained", deviation=0.06, largest=1.15, why="clock under power, gaps of kernels", on_gpus=0.25),
+    Parameter(key="sustained_narrow", deviation=0.15, largest=1.4, why="power of quantized products", on_gpus=0.25),
     Parameter(key="sustained_grouped", deviation=0.3, largest=2.0, why="kernels of programs, not the timed ones"),
-    Parameter(key="elementwise", deviation=0.2, largest=1.0, why="which passes a compiler fuses"),
-    Parameter(key="vector", deviation=0.2, largest=1.0, why="which passes a compiler fuses"),
-    Parameter(key="link", deviation=0.15, largest=1.0, why="collectives beside arithmetic, of the sizes of a model"),
+    Parameter(key="attention_forward", deviation=0.02, largest=1.0, why="kernels of programs", on_gpus=0.25),
+    Parameter(key="attention_backward", deviation=0.02, largest=1.0, why="kernels of programs", on_gpus=0.25),
+    Parameter(key="elementwise", deviation=0.2, largest=1.0, why="which passes a compiler fuses", on_gpus=0.3),
+    Parameter(key="vector", deviation=0.2, largest=1.0, why="which passes a compiler fuses", on_gpus=0.3),
+    Parameter(key="hbm", deviation=0.02, largest=1.0, why="passes beside other work", on_gpus=0.2),
+    Parameter(key="link", deviation=0.15, largest=1.0, why="collectives of a model beside arithmetic", on_gpus=0.3),
     Parameter(key="overlap", deviation=0.15, largest=1.0, why="what arithmetic leaves for collectives"),
     Parameter(key="unhidden", deviation=0.5, largest=1.0, why="what a layer waits for before it begins"),
     Parameter(key="unhidden_gather", deviation=0.5, largest=1.0, why="what a layer waits for before it begins"),
