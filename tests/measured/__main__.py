@@ -139,14 +139,15 @@ def compiled_table() -> Iterator[str]:
     for plan in compiled_plans():
         estimate = plan.estimate
         peak_gib, equation_gib = (size / 2**30 for size in (plan.peak_bytes, estimate.memory.total_bytes))
-        yield f"{plan.name} ({plan.versions})"
+        whose = "our program" if plan.program == "ours" else "MaxText's program"
+        yield f"{plan.name} ({whose}; {plan.versions})"
         on_host = f"on the host {plan.host_bytes / 1e9:.1f} GB"
-        yield f"  memory       {peak_gib:.1f} GiB, {equation_gib:.1f} by the equation; {on_host}"
-        yield f"  FLOPs        {plan.executed_flops / 1e15:.3f} PFLOP a device and step, recomputation included"
+        yield f"  memory             {peak_gib:.1f} GiB, {equation_gib:.1f} by the equation; {on_host}"
+        yield f"  FLOPs              {plan.executed_flops / 1e15:.3f} PFLOP a device and step, recomputation included"
         cycles, step_s = plan.estimated_cycles / 1e9, estimate.step.expected_s
-        yield f"  time         {cycles:.2f} G cycles by the compiler; {step_s:.2f} s by the equation"
+        yield f"  time               {cycles:.2f} G cycles by the compiler; {step_s:.2f} s by the equation"
         for kind, (count, size_bytes) in plan.exchanged.items():
-            yield f"  {kind.replace('_', '-'):15}{count:6,.0f} of them, {size_bytes / 1e9:.1f} GB"
+            yield f"  {kind.replace('_', '-'):18} {count:6,.0f} of them, {size_bytes / 1e9:.1f} GB"
 
 
 def kernel_table() -> Iterator[str]:

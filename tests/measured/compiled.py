@@ -1,4 +1,7 @@
-"""Both plans of a recipe as XLA compiles our program of them: `compiled.json`, from `ridgeline compile --json`."""
+"""Both plans of a recipe as XLA compiles a program of them, ours or MaxText's.
+
+`compiled.json` holds what `ridgeline compile --json` printed of each.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ class CompiledPlan:
 
     Attributes:
         name: Of its file in `jobs/`.
+        program: Whose: `ours`, or `maxtext`.
         versions: What compiled it.
         peak_bytes: Of one device.
         host_bytes: What one device places in host memory.
@@ -35,6 +39,7 @@ class CompiledPlan:
     """
 
     name: str
+    program: str
     versions: str
     peak_bytes: float
     host_bytes: float
@@ -53,6 +58,7 @@ def compiled_plans() -> tuple[CompiledPlan, ...]:
     return tuple(
         CompiledPlan(
             name=name,
+            program=row["program"],
             versions=row["versions"],
             peak_bytes=row["peak_bytes"],
             host_bytes=row["host_bytes"],
@@ -69,7 +75,7 @@ def record(name: str, answer: Mapping[str, Any]) -> None:
 
     Args:
         name: Of its file in `jobs/`.
-        answer: What `ridgeline compile FILE --program ours --json` printed.
+        answer: What `ridgeline compile FILE --program ours --json` printed, or of `maxtext`.
     """
     exchanged: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for row in answer["collectives"]:
@@ -77,7 +83,12 @@ def record(name: str, answer: Mapping[str, Any]) -> None:
             exchanged[row["kind"]][0] += row["count"]
             exchanged[row["kind"]][1] += row["bytes"]
     row = {
-        "versions": ", ".join(f"{library} {answer['versions'][library]}" for library in ("jax", "libtpu")),
+        "program": answer["program"],
+        "versions": ", ".join(
+            f"{library} {answer['versions'][library]}"
+            for library in ("maxtext", "jax", "libtpu")
+            if library in answer["versions"]
+        ),
         "peak_bytes": answer["memory"]["peak_bytes"],
         "host_bytes": answer["memory"]["host_bytes"],
         "executed_flops": answer["flops"],

@@ -98,10 +98,10 @@ def _kernel(program: ForwardProgram, operation: Attention) -> SplashAttentionKer
         block_sizes=splash_attention_kernel.BlockSizes(
             block_q=q_tile,
             block_kv=kv_tile,
-            block_kv_compute=kv_tile,
+            block_kv_compute=gcd(kv_tile, _TILE),
             block_q_dkv=q_tile,
             block_kv_dkv=kv_tile,
-            block_kv_dkv_compute=kv_tile,
+            block_kv_dkv_compute=gcd(kv_tile, _TILE),
             block_q_dq=None if is_fused else q_tile,
             block_kv_dq=None if is_fused else kv_tile,
             use_fused_bwd_kernel=is_fused,
