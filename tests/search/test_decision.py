@@ -13,7 +13,7 @@ from ridgeline.cost.causes import BUBBLE, time_by_cause
 from ridgeline.job.job import ExpertKernel
 from ridgeline.job.mesh import FREE
 from ridgeline.report.blocks import Report
-from ridgeline.report.decision import decision_facts, decision_json
+from ridgeline.report.decision import crossovers_table, decision_facts, decision_json
 from ridgeline.report.terminal import screen
 from ridgeline.search.why import why_not
 
@@ -151,3 +151,74 @@ def test_screen_and_json_say_the_same() -> None:
 
     assert decision.workload in text
     assert decision_json(decision)["primary"] == decision.primary == "FSDP"
+
+
+def test_the_batch_from_which_gathers_hide_is_that_of_the_book() -> None:
+    """C·b_w/(2·n·W): in bf16 over the three axes of a v5p pod 765 tokens a chip, with links of 100 GB/s."""
+    answer = ridgeline.train(
+        "llama3.1-70b", on="v5p:16x20x28", global_batch=8960, seq_len=4096, mesh="fsdp=-1", remat="full"
+    )
+    gathers = [each for each in answer.decision.crossovers if (each.wire, each.moves) == ("ici", "weights")]
+    names = {each.section for each in gathers}
+
+    assert names == {"attention projections", "feed-forward matmuls", "head"}
+    for each in gathers:
+        assert each.critical_tokens == pytest.approx(4.59e14 / (6 * 100e9), rel=2e-2)
+        assert each.num_sequences / answer.global_batch == pytest.approx(each.critical_tokens / each.here_tokens)
+
+
+def test_experts_ask_for_as_many_more_tokens_as_a_token_leaves_out() -> None:
+    """Of 128 experts a token visits 8; 16 ways of FSDP gather them all."""
+    answer = ridgeline.train(
+        "qwen3-30b-a3b", on="v5p:2x2x4", global_batch=64, seq_len=4096, mesh="fsdp=16", remat="full"
+    )
+    found = {(each.section, each.wire, each.moves): each for each in answer.decision.crossovers}
+    dense, experts = (found[name, "ici", "weights"] for name in ("attention projections", "expert matmuls"))
+
+    assert experts.critical_tokens == pytest.approx(dense.critical_tokens * 128 / 8)
+
+
+def test_gathered_keys_and_values_are_covered_from_a_length_of_sequence() -> None:
+    """A device's queries see half of the keys: T = C·b/(2·G·W) of them, twice over, times the ways."""
+    answer = ridgeline.train(
+        "llama3.1-8b", on="v5p:2x2x4", global_batch=16, seq_len=32768, mesh="fsdp=4,cp=4", remat="full"
+    )
+    found = {(each.section, each.moves): each for each in answer.decision.crossovers}
+    length = found["attention", "keys and values"]
+
+    assert length.of_sequence
+    # 459 TFLOP/s, two bytes, four query heads of a key-value head, over both links of a ring of 4.
+    assert length.critical_tokens == pytest.approx(2 * 4 * 4.59e14 * 2 / (2 * 4 * 2 * 100e9), rel=0.01)
+
+
+def test_tensor_parallelism_pays_at_any_batch_or_at_none() -> None:
+    answer = ridgeline.train(
+        "llama3.1-70b", on="tpu7x:4x4x4", global_batch=256, seq_len=8192, mesh="fsdp=32,tp=4", remat="full"
+    )
+    found = {(each.section, each.moves): each for each in answer.decision.crossovers}
+
+    assert found["feed-forward matmuls", "activations"].critical_tokens == 0
+    assert math.isinf(found["attention projections", "activations"].critical_tokens)
+
+
+def test_gpus_are_told_of_their_own_links_and_one_device_of_none() -> None:
+    servers = planned("llama3.1-8b", "h100:16", global_batch=32, seq_len=4096).decision
+    alone = ridgeline.train("llama3.2-1b", on="h100:1", global_batch=8, seq_len=4096, remat="full").decision
+    said = screen(Report(headline="", pieces=(decision_facts(alone), crossovers_table(alone))))
+
+    assert [over for over, _ in servers.ridges] == ["NVLink", "the network"]
+    assert alone.ridges == ()
+    assert "one device has the whole model" in said
+    assert "links" not in said
+
+
+def test_every_crossover_is_on_the_screen_in_json_and_explained() -> None:
+    answer = planned("llama3.1-8b", "v6e:4x4", global_batch=32, seq_len=8192)
+    text = screen(Report(headline="", pieces=(crossovers_table(answer.decision),)))
+    entries = decision_json(answer.decision)["crossovers"]
+
+    assert isinstance(entries, list)
+    assert len(entries) == len(answer.decision.crossovers)
+    for each in answer.decision.crossovers:
+        assert each.section in " ".join(text.split())
+        assert each.derivation in answer.derivations

@@ -11,7 +11,7 @@ from ridgeline.job.mesh import mesh_in_words
 from ridgeline.job.notes import notes
 from ridgeline.job.writing import job_tables
 from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Report, Table, Tone
-from ridgeline.report.decision import decision_facts, decision_json
+from ridgeline.report.decision import crossovers_table, decision_facts, decision_json
 from ridgeline.report.derivations import derivations_json
 from ridgeline.report.jsonable import Json, jsonable
 from ridgeline.report.remat import remat_json, remat_table
@@ -77,6 +77,7 @@ def train_report(answer: TrainAnswer) -> Report:
         pieces=(
             Facts(title="Best plan", rows=tuple(_best_rows(answer))),
             decision_facts(answer.decision),
+            crossovers_table(answer.decision),
             _time_bars(best.step),
             _memory_bars(best.memory),
             *([remat_table(answer.remat)] if answer.remat.values else []),

@@ -11,15 +11,19 @@ from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.causes import BUBBLE, COMMUNICATION, RECOMPUTE, time_by_cause
+from ridgeline.cost.placement import NETWORKS
 from ridgeline.model.operations import ExpertMatmul
+from ridgeline.search.crossover import crossovers
+from ridgeline.search.section import ATTENTION, EXPERTS, FEED_FORWARD, section_of
 from ridgeline.units import format_bytes, format_fraction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ridgeline.cost.columns import TrainingSetting
+    from ridgeline.cost.columns import PlanColumns, TrainingSetting
     from ridgeline.cost.work import Part
     from ridgeline.search.answer import PlanEstimate
+    from ridgeline.search.crossover import Crossover
 
 STRATEGIES: Final[Mapping[str, tuple[str, ...]]] = {
     "FSDP": ("fsdp", "fsdp_transpose", "dcn_fsdp"),
@@ -31,6 +35,12 @@ STRATEGIES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """What mesh axes are called together."""
 
+ONE_DEVICE: Final = "one device"
+"""The strategy where nothing is split."""
+
+FAST_LINKS: Final[Mapping[str, str]] = {"nvidia": "NVLink", "amd": "Infinity Fabric"}
+"""What joins the GPUs of a server, by vendor."""
+
 LONG_ATTENTION: Final = 0.3
 """Share of the matrix units' FLOPs from which attention over the sequence makes it a long one, whatever the mesh."""
 
@@ -41,15 +51,6 @@ MOST_ACTIVATIONS: Final = 0.5
 """Part of the usable memory from which kept activations are named as a bottleneck."""
 
 MOST_NAMED: Final = 3
-
-FEED_FORWARD, EXPERTS, ATTENTION, PROJECTIONS, HEAD = (
-    "feed-forward matmuls",
-    "expert matmuls",
-    "attention",
-    "attention projections",
-    "head",
-)
-"""Sections of the model's work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,9 @@ class Decision:
             memory` with its share of memory.
         reason: In a sentence.
         ridge_flops_per_byte: FLOPs that a device does while one byte comes over one axis of its links.
+        ridges: The same over each kind of wire that the slice has, by its name; empty on one device.
         sections: Of the model's work, the longest first.
+        crossovers: The batch or sequence from which each of them waits for its arithmetic, at peak rates.
     """
 
     workload: str
@@ -92,26 +95,31 @@ class Decision:
     reason: str
     ridge_flops_per_byte: float
     sections: tuple[Section, ...]
+    ridges: tuple[tuple[str, float], ...] = ()
+    crossovers: tuple[Crossover, ...] = ()
 
 
-def decide(setting: TrainingSetting, best: PlanEstimate) -> Decision:
+def decide(setting: TrainingSetting, columns: PlanColumns, best: PlanEstimate) -> Decision:
     """The decision behind a plan.
 
     Args:
         setting: The job, as the plan was costed.
-        best: The plan.
+        columns: The plan (scalar columns).
+        best: What it costs.
     """
     sections = tuple(sorted(_sections(best), key=lambda each: -each.expected_s))
     strategies = _strategies(best.plan.mesh)
     bottlenecks = tuple(_bottlenecks(best, sections))
     return Decision(
         workload=_workload(setting, best),
-        primary=strategies[0] if strategies else "one device",
+        primary=strategies[0] if strategies else ONE_DEVICE,
         secondary=strategies[1:],
         bottlenecks=bottlenecks,
         reason=_reason(setting, best, strategies),
         ridge_flops_per_byte=_ridge_flops_per_byte(setting),
         sections=sections,
+        ridges=tuple(_ridges(setting)),
+        crossovers=crossovers(setting, columns, best.step.parts),
     )
 
 
@@ -128,7 +136,7 @@ def _strategies(mesh: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def _workload(setting: TrainingSetting, best: PlanEstimate) -> str:
-    leaves = [(_section(path), _flops(part)) for path, part in best.step.parts.walk() if part.composition == "leaf"]
+    leaves = [(section_of(path), _flops(part)) for path, part in best.step.parts.walk() if part.composition == "leaf"]
     attention_flops = sum(flops for section, flops in leaves if section == ATTENTION)
     length = "long" if attention_flops > LONG_ATTENTION * sum(flops for _, flops in leaves) else "short"
     kind = "MoE" if _has_experts(setting) else "dense"
@@ -154,7 +162,7 @@ def _sections(best: PlanEstimate) -> Iterator[Section]:
     moving_s: defaultdict[str, float] = defaultdict(float)
     wires: dict[str, str] = {}
     for path, part in best.step.parts.walk():
-        name = _section(path)
+        name = section_of(path)
         if part.composition != "leaf" or not name:
             continue
         if part.resource in {"compute", "hbm"}:
@@ -170,20 +178,6 @@ def _sections(best: PlanEstimate) -> Iterator[Section]:
         bound = wires[name] if moving_s[name] > spent_s else by_chip
         intensity = work_flops[name] / moved_bytes[name] if moved_bytes[name] else float("inf")
         yield Section(name=name, expected_s=spent_s, intensity_flops_per_byte=intensity, bound=bound)
-
-
-def _section(path: str) -> str:
-    """The section of a leaf by its path; "" for what is none of the model's own work."""
-    steps = set(path.split("/"))
-    if "moe" in steps and "shared" not in steps:
-        return EXPERTS
-    if steps & {"scores", "key_value", "key_value_gradient"}:
-        return ATTENTION
-    if "mlp" in steps or "moe" in steps:
-        return FEED_FORWARD
-    if "attention" in steps or "mla" in steps:
-        return PROJECTIONS
-    return HEAD if "head" in steps else ""
 
 
 def _flops(part: Part) -> float:
@@ -210,8 +204,23 @@ def _bottlenecks(best: PlanEstimate, sections: tuple[Section, ...]) -> Iterator[
 
 def _ridge_flops_per_byte(setting: TrainingSetting) -> float:
     """FLOP/s of a chip over the bytes/s of both links of one axis: what splitting over one axis must earn."""
-    faster = setting.peak_flops_per_s(setting.dtypes.compute) / setting.peak_flops_per_s("bf16")
-    return setting.hardware.chip.link_flops_per_byte * faster
+    return setting.hardware.chip.link_flops_per_byte * _faster_ratio(setting)
+
+
+def _faster_ratio(setting: TrainingSetting) -> float:
+    """The peak of the compute dtype over that of bf16."""
+    return setting.peak_flops_per_s(setting.dtypes.compute) / setting.peak_flops_per_s("bf16")
+
+
+def _ridges(setting: TrainingSetting) -> Iterator[tuple[str, float]]:
+    """By what joins devices: the fast links, and the network where some are reached over nothing else."""
+    hardware, chip = setting.hardware, setting.hardware.chip
+    axes = {axis.name for axis in hardware.axes if axis.size > 1}
+    if axes - set(NETWORKS):
+        links = "one axis of links" if chip.torus is not None else FAST_LINKS[chip.vendor]
+        yield links, _ridge_flops_per_byte(setting)
+    if axes & set(NETWORKS) or hardware.num_slices > 1:
+        yield "the network", chip.network_flops_per_byte * _faster_ratio(setting)
 
 
 def _state_bytes(setting: TrainingSetting, best: PlanEstimate) -> float:

@@ -112,7 +112,7 @@ def train(job: Job, *, progress: Progress | None = None) -> TrainAnswer:
         roomless_bytes=roomless_bytes,
     )
     alternatives = [estimate_row(job, setting, table, row) for row in rivals(table, costs, fits, best_row)]
-    run = _run(job, setting, best)
+    run, decision = _run(job, setting, best), decide(setting, table.row(best_row), best)
     return TrainAnswer(
         job=job,
         global_batch=setting.global_batch,
@@ -127,11 +127,12 @@ def train(job: Job, *, progress: Progress | None = None) -> TrainAnswer:
             best.plan.remat,
             searched_remats(replace(job, plan=replace(job.plan, remat=None))),
         ),
-        decision=decide(setting, best),
+        decision=decision,
         mfu_convention=MFU_CONVENTION,
         assumptions=assumptions(job, setting, best),
         derivations=(
             *explain_plan(setting, table.row(best_row), best),
+            *(crossover.derivation for crossover in decision.crossovers),
             *(() if run is None else explain_run(setting, best, run)),
         ),
     )
