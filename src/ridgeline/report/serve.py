@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.job.mesh import mesh_in_words
@@ -162,8 +163,8 @@ def _best_rows(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
         yield "KV cache", Cell(text="shared out beyond its heads: sequences first, then the tokens of one")
     dtypes = plan.dtypes
     yield "precision", Cell(text=f"weights {dtypes.weights}, KV cache {dtypes.kv_cache}, compute {dtypes.compute}")
-    yield "first token", Cell(text=f"{format_seconds(best.ttft.mean_s)} (mean)")
-    yield "per token", Cell(text=f"{format_seconds(best.tpot.mean_s)} (mean)", tone="strong")
+    yield "first token", Cell(text=_times(best.ttft))
+    yield "per token", Cell(text=_times(best.tpot), tone="strong")
     step = best.step
     bound = (
         f"{format_seconds(step.expected_s)}; no pass of this plan can be faster than {format_seconds(step.roofline_s)}"
@@ -180,6 +181,15 @@ def _best_rows(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
     yield "cost", Cell(text=_cost(answer))
     if best.fleet is not None:
         yield f"{best.fleet.requests_per_s:g} requests/s", Cell(text=_fleet(best.fleet), tone="strong")
+
+
+def _times(times: Quantiles) -> str:
+    """The mean, and where they are known, what half, nine of ten and 99 of 100 requests stay below."""
+    mean = f"{format_seconds(times.mean_s)} (mean)"
+    if not isfinite(times.p99_s):
+        return mean
+    tails = {"p50": times.p50_s, "p90": times.p90_s, "p99": times.p99_s}
+    return f"{mean}; " + ", ".join(f"{name} {format_seconds(value)}" for name, value in tails.items())
 
 
 def _mode(plan: ServingChoice) -> str:

@@ -18,6 +18,7 @@ from ridgeline.search.serving_answer import NoServingPlan, ServeAnswer
 from ridgeline.search.serving_candidates import candidates, unbeaten
 from ridgeline.search.serving_estimate import decode_laws, serving_point
 from ridgeline.search.serving_meshes import serving_meshes
+from ridgeline.search.serving_tails import with_tails
 from ridgeline.search.serving_words import assumptions, nothing_fits_reasons, serving_notes, too_slow_reasons
 
 if TYPE_CHECKING:
@@ -102,14 +103,15 @@ def serve(
     if not meets.any():
         raise _too_slow(job, searched, ranked, rejected, statistics)
     chosen = _quickest_of_the_cheapest(ranked, meets)
-    best = _point(job, searched, ranked, chosen)
+    found, index = searched[int(ranked.of[chosen])].found, int(ranked.index[chosen])
+    best = with_tails(job, found, index, _point(job, searched, ranked, chosen), in_limits=True)
     price = next(iter(job.hardware.chip.prices), None)
     return ServeAnswer(
         job=job,
         best=best,
-        frontier=tuple(_point(job, searched, ranked, row) for row in _frontier(ranked, _in_time(job.workload, ranked))),
+        frontier=tuple(_frontier_points(job, searched, ranked)),
         rejected=rejected,
-        laws=decode_laws(searched[int(ranked.of[chosen])].found, int(ranked.index[chosen])),
+        laws=decode_laws(found, index),
         slices=asked,
         search=statistics,
         assumptions=assumptions(job, best),
@@ -175,6 +177,13 @@ def _meets(workload: ServingWorkload, ranked: _Ranked) -> NDArray[np.bool_]:
     first = np.inf if workload.ttft_s is None else workload.ttft_s
     token = np.inf if workload.tpot_s is None else workload.tpot_s
     return (ranked.ttft_s <= first) & (ranked.tpot_s <= token)
+
+
+def _frontier_points(job: ServingJob, searched: Sequence[_Searched], ranked: _Ranked) -> Iterator[ServingPoint]:
+    """The frontier in full; at a rate, simulated."""
+    for row in _frontier(ranked, _in_time(job.workload, ranked)):
+        found, index = searched[int(ranked.of[row])].found, int(ranked.index[row])
+        yield with_tails(job, found, index, _point(job, searched, ranked, row), in_limits=False)
 
 
 def _in_time(workload: ServingWorkload, ranked: _Ranked) -> NDArray[np.bool_]:

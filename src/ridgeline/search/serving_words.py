@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.serving_memory import ENGINE_SHARE, engine_bytes, page_tokens
 from ridgeline.cost.serving_step import PASS_OVERHEAD_S
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.search.serving_plans import decode_memory
+from ridgeline.search.serving_tails import NUM_REQUESTS
 from ridgeline.units import format_bytes, format_fraction, format_seconds, format_things
 
 if TYPE_CHECKING:
@@ -25,10 +27,13 @@ def assumptions(job: ServingJob, best: ServingPoint) -> tuple[str, ...]:
 
 def _assumptions(job: ServingJob, best: ServingPoint) -> Iterator[str]:
     prompt, reply = job.workload.prompt_len, job.workload.generate_len
-    yield (
-        f"steady state of prompts of {prompt:,} and replies of {reply:,} tokens, all alike: times are means; "
-        "their tails are not known"
-    )
+    lengths = f"prompts of {prompt:,} and replies of {reply:,} tokens, all alike"
+    if isfinite(best.ttft.p99_s):
+        yield f"{lengths}; at this rate {NUM_REQUESTS:,} requests that come independently were simulated"
+    elif job.workload.rate is not None:
+        yield f"{lengths}; in simulation no number of servers that was tried held the limits: queueing is left out"
+    else:
+        yield f"{lengths}, in steady state with full servers: times are means; --rate simulates their tails"
     yield f"a pass costs {format_seconds(PASS_OVERHEAD_S)} beside what devices do: the host schedules and samples"
     yield (
         f"an engine takes {format_fraction(ENGINE_SHARE)} of memory; every sequence has room for its whole context, "
