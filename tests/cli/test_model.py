@@ -1,6 +1,7 @@
 """`ridgeline model`: what a reference and its flags ask for, on screen and as JSON."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +78,16 @@ def test_an_unknown_model_is_refused_as_a_wrong_argument() -> None:
         model("llama-9")
 
     assert (refused.value.what, refused.value.where) == ("unknown model", "MODEL")
+
+
+def test_a_job_file_stands_for_its_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(
+        'version = 1\nhardware = "v6e:4x4"\nworkload = { seq_len = 4096, global_batch = 64 }\n'
+        'model = { name = "wider", base = "llama3.1-8b", mlp = { mlp_dim = 16384 } }\n',
+        encoding="utf-8",
+    )
+
+    wider = asked(capsys, str(job))
+    assert wider["name"] == "wider"
+    assert wider["params_total"] > asked(capsys, "llama3.1-8b")["params_total"]

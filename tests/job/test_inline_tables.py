@@ -105,6 +105,18 @@ def test_the_answer_says_which_figures_are_the_users(write: Write) -> None:
     )
 
 
+@pytest.mark.parametrize("hbm", ["24GiB", "64GiB"])
+def test_of_other_memory_as_large_a_part_is_usable(write: Write, hbm: str) -> None:
+    named = parse_slice("v6e:4x4").chip
+    job = read_job(write(f'[hardware]\nname = "v6e:4x4"\nhbm_bytes = "{hbm}"\n'))
+    chip = job.hardware.chip
+
+    assert chip.usable_hbm_bytes / chip.hbm_bytes == pytest.approx(named.usable_hbm_bytes / named.hbm_bytes)
+    assert notes(job, {}) == ("v6e with figures of the job file: hbm_bytes; usable_hbm_bytes in proportion.",)
+    write_job(job, "again.toml")
+    assert read_job("again.toml") == job
+
+
 def test_a_flag_takes_the_place_of_the_whole_machine(write: Write) -> None:
     said = settings(Arguments(on="v5p:4x4x8"), written=lambda name: f"--{name}")
 

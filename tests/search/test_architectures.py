@@ -148,3 +148,10 @@ def test_the_command_prints_json_and_draws(capsys: pytest.CaptureFixture[str], t
     assert {"plan", "expected_s", "mfu", "memory_bytes", "matrix_units_filled"} <= found["found"][0].keys()
     assert (tmp_path / "shapes.svg").read_text(encoding="utf-8").startswith("<svg")
     assert main(["train", *WORDS, "--architectures", "--laws"]) == 2
+
+
+def test_no_shape_is_listed_twice() -> None:
+    """Half as many heads of twice the width are one shape, by whichever of the two it is asked for."""
+    shapes = [replace(each.model, name="") for each in dense().found]
+
+    assert len(shapes) == len(set(shapes))

@@ -15,8 +15,8 @@ def model(
         str | None,
         typer.Argument(
             metavar="MODEL",
-            help="A name (llama3.1-70b), the path of a config.json, or letters (L=64,D=4096,F=16384,N=32,K=8,H=256,"
-            "V=32128,E=16,k=2,tied). None lists the names.",
+            help="A name (llama3.1-70b), the path of a config.json, a job file (.toml) for its model, or letters "
+            "(L=64,D=4096,F=16384,N=32,K=8,H=256,V=32128,E=16,k=2,tied). None lists the names.",
         ),
     ] = None,
     seq_len: Annotated[
@@ -32,6 +32,7 @@ def model(
     """Parameters, FLOPs, KV-cache and activation bytes of a model, part by part."""
     from ridgeline.cli.output import print_json, print_report
     from ridgeline.job.precision import parse_dtype
+    from ridgeline.job.reading import JOB_SUFFIX, read_any_job
     from ridgeline.model.zoo import model_names, resolve_model
     from ridgeline.report.derivations import explained
     from ridgeline.report.model import model_answer, model_json, model_report, names_json, names_report
@@ -44,7 +45,8 @@ def model(
         else:
             print_report(names_report(names))
         return
-    spec = resolve_model(reference, where="MODEL")
+    is_job = reference.endswith(JOB_SUFFIX)
+    spec = read_any_job(reference).model if is_job else resolve_model(reference, where="MODEL")
     usual_tokens = min(_USUAL_TOKENS, spec.context_length or _USUAL_TOKENS)
     tokens = parse_whole(
         usual_tokens if seq_len is None else seq_len, where="--seq-len", unit="tokens", most=_MOST_TOKENS

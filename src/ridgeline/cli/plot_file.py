@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ SUFFIXES = (".html", ".svg", ".png")
 
 
 def write_plot(charts: Sequence[Chart], path: str, *, force: bool = False) -> None:
-    """Writes charts, one below the other.
+    """Writes charts, one below the other, and says on standard error where to.
 
     Args:
         charts: At least one.
@@ -42,6 +43,7 @@ def write_plot(charts: Sequence[Chart], path: str, *, force: bool = False) -> No
     except OSError as error:
         what = f"cannot write the chart: {error.strerror}"
         raise refuse(what, "a place that can be written to", "check the path") from None
+    sys.stderr.write(f"drawn to {path}\n")  # standard output has the answer
 
 
 def _drawn(charts: Sequence[Chart], suffix: str) -> bytes:

@@ -19,16 +19,21 @@ if TYPE_CHECKING:
 OWN_SOURCE: Final = "job file"
 """The source of a figure that the user gave."""
 
+IN_PROPORTION: Final = "job file, in proportion"
+"""The source of a figure that follows from one that the user gave."""
+
 PEAK: Final = "peak_flops_per_s."
 LINK: Final = "link_bytes_per_s"
 PRICE: Final = "usd_per_chip_hour"
 
-OWN_FIGURES: Final = ("hbm_bytes", "usable_hbm_bytes", "hbm_bytes_per_s", LINK, "network_bytes_per_s", PRICE)
+HBM, USABLE_HBM = "hbm_bytes", "usable_hbm_bytes"
+
+OWN_FIGURES: Final = (HBM, USABLE_HBM, "hbm_bytes_per_s", LINK, "network_bytes_per_s", PRICE)
 """What can be replaced beside the peaks, each per chip; `link_bytes_per_s` is one ICI link or a GPU's scale-up rate."""
 
 
 def with_figures(hardware: Slice, figures: Mapping[str, float]) -> Slice:
-    """The same slice of chips with other figures.
+    """The same slice of chips with other figures; of other HBM, where not said, as large a part is usable.
 
     Args:
         hardware: Of the catalogue.
@@ -42,6 +47,9 @@ def with_figures(hardware: Slice, figures: Mapping[str, float]) -> Slice:
     chip = hardware.chip
     for key, value in figures.items():
         chip = _with_figure(chip, key, value)
+    if HBM in figures and USABLE_HBM not in figures:
+        usable_bytes = hardware.chip.usable_hbm_bytes * chip.hbm_bytes / hardware.chip.hbm_bytes
+        chip = _with_figure(chip, USABLE_HBM, usable_bytes, source=IN_PROPORTION)
     axes = tuple(_rewired(axis, hardware.chip, chip) for axis in hardware.axes)
     dcn = None if hardware.dcn is None else _rewired(hardware.dcn, hardware.chip, chip)
     return replace(hardware, chip=chip, axes=axes, dcn=dcn)
@@ -68,14 +76,14 @@ def _rewired(axis: PhysicalAxis, before: Chip, after: Chip) -> PhysicalAxis:
             return replace(axis, bytes_per_s=reached * after.facts[_link_key(after)].value)
 
 
-def _with_figure(chip: Chip, key: str, value: float) -> Chip:
+def _with_figure(chip: Chip, key: str, value: float, *, source: str = OWN_SOURCE) -> Chip:
     if key == PRICE:
         own = Price(usd_per_chip_hour=value, term="given", provider=OWN_SOURCE, region="", date="", source=OWN_SOURCE)
         return replace(chip, prices=(own, *chip.prices))
     fact_key = _link_key(chip) if key == LINK else key
     before = chip.facts[fact_key]
     note = f"in place of {before.value:g} ({before.kind})"
-    facts = {**chip.facts, fact_key: Fact(value=value, kind="derived", source=OWN_SOURCE, note=note)}
+    facts = {**chip.facts, fact_key: Fact(value=value, kind="derived", source=source, note=note)}
     if key.startswith(PEAK):
         peaks = {**chip.peak_flops_per_s, key.removeprefix(PEAK): value}
         return replace(chip, peak_flops_per_s=peaks, facts=facts)

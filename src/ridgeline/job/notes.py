@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ridgeline.hardware.figures import own_figures
+from ridgeline.hardware.figures import IN_PROPORTION, USABLE_HBM, own_figures
 from ridgeline.job.job import Compiler, ExpertKernel, Pipeline
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def notes(job: Job, mesh: Mapping[str, int]) -> tuple[str, ...]:
     if plan.pipeline != Pipeline() and all(mesh.get(axis, 1) == 1 for axis in ("pp", "dcn_pp")):
         found.append("plan.pipeline settings have no effect without pp.")
     if own := own_figures(chip):
-        found.append(f"{chip.name} with figures of the job file: {', '.join(own)}.")
+        follows = "; usable_hbm_bytes in proportion" if chip.facts[USABLE_HBM].source == IN_PROPORTION else ""
+        found.append(f"{chip.name} with figures of the job file: {', '.join(own)}{follows}.")
     kind = plan.quantization and plan.quantization.kind
     if kind and kind not in chip.peak_flops_per_s:
         found.append(f"{chip.title} has no native {kind} matmul: operands are upcast.")

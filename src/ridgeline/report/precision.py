@@ -31,7 +31,7 @@ _NOTHING_S = 1e-6
 def precision_pieces(answer: PrecisionAnswer, *, chip: str) -> Iterator[Piece]:
     """Amdahl's law laid out, plans made anew, options, and what others measured and compiled."""
     yield _law(answer)
-    yield _replanned(answer)
+    yield _replanned(answer, chip)
     yield Paragraphs(title="Why no more", lines=tuple(Cell(text=line) for line in _why(answer, chip)))
     for recipe in answer.recipes:
         rows = tuple((option.name, Cell(text=f"{option.value}: {option.effect}")) for option in recipe.options)
@@ -114,7 +114,8 @@ def _law_row(recipe: RecipeAnswer) -> tuple[Cell, ...]:
     )
 
 
-def _replanned(answer: PrecisionAnswer) -> Table:
+def _replanned(answer: PrecisionAnswer, chip: str) -> Table:
+    program = "MaxText" if chip in COMPILED else "published"
     rows = [_plan_row("bf16", answer.best, 1.0, answer.gathered_bytes)]
     for recipe in answer.recipes:
         kind = recipe.recipe.kind
@@ -128,8 +129,8 @@ def _replanned(answer: PrecisionAnswer) -> Table:
         right=frozenset({1, 2, 5, 6}),
         rows=tuple(rows),
         note=(
-            "bytes of a device; kept activations in a narrow format are counted, though no MaxText recipe keeps them; "
-            "narrow gathers are not: compiled programs gather bf16"
+            "bytes of a device; kept activations in a narrow format are counted, though no "
+            f"{program} recipe keeps them; narrow gathers are not: compiled programs gather bf16"
         ),
     )
 
@@ -141,11 +142,17 @@ def _plan_row(name: str, plan: PlanEstimate | None, speedup: float, gathered_byt
         Cell(text=name),
         Cell(text=format_seconds(plan.step.expected_s)),
         _gain(speedup),
-        Cell(text=mesh_in_words(plan.plan.mesh)),
+        Cell(text=f"{mesh_in_words(plan.plan.mesh)}{_passes(plan)}"),
         Cell(text=plan.plan.remat.policy),
         Cell(text=format_bytes(plan.memory.parts["saved_activations"])),
         Cell(text=format_bytes(gathered_bytes)),
     )
+
+
+def _passes(plan: PlanEstimate) -> str:
+    """Micro-steps and microbatches of a step; "" for one of each."""
+    counts = {"micro-steps": plan.plan.gradient_accumulation, "microbatches": plan.plan.microbatches}
+    return "".join(f", {count} {name}" for name, count in counts.items() if count > 1)
 
 
 def _why(answer: PrecisionAnswer, chip: str) -> Iterator[str]:
@@ -233,6 +240,8 @@ def _plan_json(plan: PlanEstimate) -> dict[str, Json]:
     return {
         "expected_s": plan.step.expected_s,
         "mesh": dict(plan.plan.mesh),
+        "gradient_accumulation": plan.plan.gradient_accumulation,
+        "microbatches": plan.plan.microbatches,
         "remat": jsonable(plan.plan.remat),
         "saved_activations_bytes": plan.memory.parts["saved_activations"],
         "memory_bytes": plan.memory.total_bytes,

@@ -135,7 +135,7 @@ def architectures(job: Job, answer: TrainAnswer, *, progress: Progress | None = 
         if has_dimension(job.model, name)
     }
     found: dict[tuple[str, float], Architecture] = {}
-    asked = [(trade, model) for trade, model in shapes.items() if model is not None]
+    asked = list(_distinct(job.model, shapes))
     for trade, model in asked:
         if progress is not None:
             progress(f"planning with {_in_words(trade)}", len(found) / (len(asked) + 1))
@@ -152,6 +152,17 @@ def architectures(job: Job, answer: TrainAnswer, *, progress: Progress | None = 
         left_out=tuple(dict([trade]) for trade, model in shapes.items() if model is None),
         because=_why(own, ranked[0]),
     )
+
+
+def _distinct(
+    own: ModelSpec, shapes: Mapping[tuple[str, float], ModelSpec | None]
+) -> Iterator[tuple[tuple[str, float], ModelSpec]]:
+    """Shapes that are neither the job's own nor, whatever they are called, one before them."""
+    seen = {replace(own, name="")}
+    for trade, model in shapes.items():
+        if model is not None and (nameless := replace(model, name="")) not in seen:
+            seen.add(nameless)
+            yield trade, model
 
 
 def _in_words(trade: tuple[str, float]) -> str:
