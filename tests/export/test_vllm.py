@@ -16,6 +16,7 @@ from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.export.vllm import DeviceMemory, serve_line, serve_words, vllm_config
 from ridgeline.export.vllm_manifest import manifest_yaml
 from ridgeline.export.vllm_version import vllm_version
+from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.origin import Setting
 from ridgeline.job.reading import read_serving_job
 from ridgeline.study.export_vllm import device_memory, export_vllm
@@ -88,8 +89,9 @@ def test_keys_of_speculation_are_checked_too() -> None:
 @pytest.mark.parametrize("model", ["llama3.1-8b", "llama3.3-70b", "gpt-oss-120b", "qwen3-8b", "deepseek3-671b"])
 @pytest.mark.parametrize("on", ["v5e:1x1", "v6e:2x4", "tpu7x:2x2x1", "v5p:2x2x1", "h100:1", "h100:8", "h200:8"])
 def test_what_is_written_starts_or_is_refused(model: str, on: str) -> None:
+    narrow = _narrow("fp8", "fp8") if "fp8" in parse_slice(on).chip.peak_flops_per_s else {}
     try:
-        config = export_vllm(job(model, on, **_narrow("fp8", "fp8"))).config
+        config = export_vllm(job(model, on, **narrow)).config
     except InfeasibleError:
         return
 
@@ -117,6 +119,13 @@ def test_more_sequences_than_have_room_are_told() -> None:
     assert config.notes == ("room for the whole context of 169 of 200 sequences a replica; others wait for pages",)
 
 
+def test_narrow_weights_without_narrow_matmuls_are_widened_on_the_chip() -> None:
+    config = export_vllm(job("llama3.1-8b", "a100-80gb:1", **_narrow("fp8", "bf16"))).config
+
+    assert config.settings["quantization"] == "fp8"
+    assert "leave it out where the checkpoint is narrow itself" in config.notes[0]
+
+
 def test_a_window_keeps_itself_and_what_a_pass_adds() -> None:
     short, long = (
         device_memory(replace(job("gpt-oss-120b", "h100:8", workload__prompt_len=length), plan=_tensor(8)))
@@ -136,6 +145,7 @@ def test_a_window_keeps_itself_and_what_a_pass_adds() -> None:
         ({"plan__decode": {"tp": 8}, "plan__prefill": {"tp": 4, "dp": 2}}, "two meshes in one server"),
         ({"plan__dtypes": {"kv_cache": "int8"}}, "a cache in int8"),
         ({"plan__dtypes": {"weights": "int8"}}, "int8 weights, bf16 matmuls"),
+        ({"on": "a100-80gb:8", "plan__dtypes": {"weights": "fp8", "compute": "fp8"}}, "matmuls in fp8 on a100-80gb"),
         ({"workload__prompt_len": 200_000}, "max_position_embeddings"),
         ({"on": "h100:8", "plan__decode": {"ep": 8}}, "experts of a model without any"),
         ({"on": "h100:8", "plan__decode": {"cp": 2, "tp": 4}}, "the axis cp on h100"),

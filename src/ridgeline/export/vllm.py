@@ -19,7 +19,7 @@ from ridgeline.model.tree import model_tree
 from ridgeline.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ridgeline.export.vllm_version import Value
     from ridgeline.job.serving import ServingJob
@@ -114,14 +114,22 @@ def vllm_config(job: ServingJob, memory: DeviceMemory) -> VllmConfig:
         **precision,
     }
     version.check(settings)
-    notes = (f"room for the whole context of {room:,} of {sequences:,} sequences a replica; others wait for pages",)
     return VllmConfig(
         version=version.version,
         settings=settings,
         memory=memory,
         cache_bytes=cache_bytes,
-        notes=notes if sequences > room else (),
+        notes=tuple(_notes(settings, room)),
     )
+
+
+def _notes(settings: Mapping[str, Value], room: int) -> Iterator[str]:
+    """What a reader should know of these flags."""
+    sequences = int(settings["max_num_seqs"])
+    if sequences > room:
+        yield f"room for the whole context of {room:,} of {sequences:,} sequences a replica; others wait for pages"
+    if "quantization" in settings:
+        yield "quantization narrows a checkpoint in bf16; leave it out where the checkpoint is narrow itself"
 
 
 def pass_tokens(job: ServingJob) -> int:
@@ -234,10 +242,16 @@ def _precision(job: ServingJob, *, is_tpu: bool) -> dict[str, Value]:
     dtypes = job.plan.dtypes
     if dtypes.kv_cache not in _CACHES:
         raise refused(f"a cache in {dtypes.kv_cache}", "plan.dtypes.kv_cache", dtypes.kv_cache, fix="use bf16 or fp8")
+    known_peaks = job.hardware.chip.peak_flops_per_s
+    if dtypes.compute not in known_peaks:
+        what = f"matmuls in {dtypes.compute} on {job.hardware.chip.name}, which has none"
+        raise refused(what, "plan.dtypes.compute", dtypes.compute, fix="compute in bf16")
     settings: dict[str, Value] = {"dtype": "bfloat16", "kv_cache_dtype": _CACHES[dtypes.kv_cache]}
     if dtypes.weights == dtypes.compute and dtypes.weights in _DTYPES:
         return settings | {"dtype": _DTYPES[dtypes.weights]}
     kind = _QUANTIZATIONS.get((dtypes.weights, dtypes.compute))
+    if (dtypes.weights, dtypes.compute) == ("fp8", "bf16") and "fp8" not in known_peaks and not is_tpu:
+        kind = "fp8"  # without fp8 matmuls, vLLM widens such weights as it reads them
     if kind is None or (is_tpu and kind not in _QUANTIZATIONS_OF_TPU):
         value = f"{dtypes.weights} weights, {dtypes.compute} matmuls"
         known = "bf16 or fp8 for both" if is_tpu else "bf16 or fp8 for both, or int8 weights with bf16 matmuls"
