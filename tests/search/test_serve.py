@@ -147,6 +147,15 @@ def test_a_context_longer_than_the_model_was_made_for_is_noted_with_its_keys() -
     assert any("workload.prompt_len" in note and "131,072" in note for note in answer.notes)
 
 
+def test_weights_in_four_bits_are_half_as_large_as_in_eight_and_read_in_half_the_time() -> None:
+    four, eight = (llama(mesh="tp=8", batch=8, weights_dtype=dtype).best for dtype in ("int4", "int8"))
+
+    assert four.memory.parts["weights"] == eight.memory.parts["weights"] / 2
+    assert four.step.breakdown.weights_s == eight.step.breakdown.weights_s / 2
+    with pytest.raises(InputError, match="unknown dtype"):
+        ridgeline.train("llama3.1-8b", on="v5e:4x4", seq_len=1024, global_batch=16, weights_dtype="int4")
+
+
 def test_different_meshes_of_both_phases_leave_only_disaggregated_servers() -> None:
     answer = llama(on="v5e:4x4", prefill_mesh="tp=8,cp=2", decode_mesh="tp=16")
 

@@ -161,7 +161,7 @@ def test_a_training_verb_says_that_the_job_is_one_of_serving(file: Path, capsys:
 @pytest.mark.parametrize(
     ("model", "flags", "what"),
     [
-        ("llama3.1-8b", {"weights_dtype": "int8"}, "our program has no 8-bit weights in serving yet"),
+        ("llama3.1-8b", {"weights_dtype": "int8"}, "our program has no narrow weights in serving yet"),
         ("llama3.1-8b", {"prefill_mesh": "fsdp=8"}, "our program has no fsdp axis in prefill yet"),
     ],
 )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ridgeline.job.own_calibration import OwnCalibration
     from ridgeline.model.spec import ModelSpec
 
-Dtype: TypeAlias = Literal["f32", "bf16", "fp8", "int8"]
+Dtype: TypeAlias = Literal["f32", "bf16", "fp8", "int8", "int4", "fp4"]
 Placement: TypeAlias = Literal["device", "offload", "remat"]
 OptimizerState: TypeAlias = Literal["device", "host"]
 AttentionProgram: TypeAlias = Literal["splash", "flash", "dot_product", "cudnn_flash_te", "autoselected"]
@@ -40,8 +40,8 @@ MESH_AXES = ICI_AXES + DCN_AXES
 BATCH_AXES = ("dp", "fsdp", "fsdp_transpose", "ep", "dcn_dp", "dcn_fsdp")
 """Mesh axes that split the batch (MaxText's `activation_batch`)."""
 
-BYTES_OF: Mapping[str, float] = {"f32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0}
-"""Bytes of one element by dtype."""
+BYTES_OF: Mapping[str, float] = {"f32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5}
+"""Bytes of one element by dtype; those of 4 bits are for serving alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

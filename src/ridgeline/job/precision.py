@@ -22,6 +22,8 @@ _DTYPES: Final[Mapping[str, Dtype]] = {
     "float8": "fp8",
 }
 
+_SERVING_DTYPES: Final[Mapping[str, Dtype]] = {**_DTYPES, "int4": "int4", "fp4": "fp4", "mxfp4": "fp4", "nvfp4": "fp4"}
+
 _RECIPES: Final[Mapping[str, Quantization]] = {
     "fp8": Quantization(kind="fp8", weights="e4m3", activations="e4m3", gradients="e5m2"),
     "int8": Quantization(kind="int8", weights="int8", activations="int8", gradients="int8"),
@@ -56,6 +58,19 @@ def parse_dtype(name: str, *, where: str) -> Dtype:
     dtype = _DTYPES.get(name)
     if dtype is None:
         raise _unknown("unknown dtype", name, ("f32", "bf16", "fp8", "int8"), _DTYPES, where=where)
+    return dtype
+
+
+def parse_serving_dtype(name: str, *, where: str) -> Dtype:
+    """The same for serving, where weights may be stored in 4 bits.
+
+    >>> parse_serving_dtype("mxfp4", where="--weights-dtype")
+    'fp4'
+    """
+    dtype = _SERVING_DTYPES.get(name)
+    if dtype is None:
+        shown = ("f32", "bf16", "fp8", "int8", "int4", "fp4")
+        raise _unknown("unknown dtype", name, shown, _SERVING_DTYPES, where=where)
     return dtype
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ridgeline.errors import InputError
 from ridgeline.job.job import DCN_AXES, AttentionKernel, Compiler
 from ridgeline.job.mesh import check_batch, check_mesh, parse_mesh
-from ridgeline.job.precision import parse_dtype
+from ridgeline.job.precision import parse_dtype, parse_serving_dtype
 from ridgeline.job.serving import ServingDtypes, ServingPlan, ServingWorkload
 from ridgeline.units import parse_count, parse_duration, parse_whole
 
@@ -44,7 +44,7 @@ def serving_plan(table: ServingPlanTable, batch: int | None, hardware: Slice, or
         prefill=parse_mesh(table.prefill, where=origin.of("plan.prefill")),
         decode=parse_mesh(table.decode, where=origin.of("plan.decode")),
         prefill_batch=_sequences(table.prefill_batch, "plan.prefill_batch", origin),
-        dtypes=ServingDtypes(**parse_dtypes(table.dtypes.model_dump(exclude_none=True), "plan.dtypes", origin)),
+        dtypes=ServingDtypes(**_serving_dtypes(table, origin)),
         attention=AttentionKernel(**table.attention.model_dump()),
         compiler=compiler_settings(table.compiler),
     )
@@ -53,6 +53,11 @@ def serving_plan(table: ServingPlanTable, batch: int | None, hardware: Slice, or
     _check_shares(plan.prefill_batch, plan.prefill, origin.of("plan.prefill_batch"))
     _check_shares(batch, plan.decode, origin.of("workload.batch"))
     return plan
+
+
+def _serving_dtypes(table: ServingPlanTable, origin: Origin) -> dict[str, Dtype]:
+    names: dict[str, str] = table.dtypes.model_dump(exclude_none=True)
+    return {key: parse_serving_dtype(name, where=origin.of(f"plan.dtypes.{key}")) for key, name in names.items()}
 
 
 def parse_dtypes(names: Mapping[str, str], key: str, origin: Origin) -> dict[str, Dtype]:

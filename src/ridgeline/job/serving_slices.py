@@ -27,8 +27,10 @@ def slices_of_family(on: str | None) -> tuple[Slice, ...]:
         on: As written.
     """
     chip = None if on is None else find_chip(on)
+    if chip is None:
+        return ()
     found: list[Slice] = []
-    for count in SIZES if chip is not None else ():
+    for count in SIZES:
         try:
             found.append(sized(chip, count))
         except InputError:  # no such slice

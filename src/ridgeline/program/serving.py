@@ -170,9 +170,9 @@ def _unknown_parts(job: ServingJob, phase: Phase) -> Iterator[tuple[str, object]
         if axis not in SERVING_AXES and degree > 1:
             yield f"{axis} axis in {phase}", f"{axis}={degree}"
     if plan.dtypes.weights not in {"bf16", "f32"}:
-        yield "8-bit weights in serving", plan.dtypes.weights
+        yield "narrow weights in serving", plan.dtypes.weights
     if plan.dtypes.compute not in {"bf16", "f32"}:
-        yield "8-bit matmuls in serving", plan.dtypes.compute
+        yield "narrow matmuls in serving", plan.dtypes.compute
 
 
 def _missing(phase: Phase, what: str) -> InputError:
