@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SUFFIX: Final = ".toml"
-_LARGEST_BYTES: Final = 2**20
+_LARGEST_BYTES = 1_000_000
 _MOST_FILES: Final = 100
 
 
