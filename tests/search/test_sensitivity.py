@@ -140,12 +140,31 @@ def test_what_cannot_be_planned_stands_last_with_its_reason(dense: dict[str, Sen
         time_ratio=float("nan"),
         elasticity=float("nan"),
         mesh={},
+        mesh_before={"fsdp": 16},
         reason="no legal plan",
     )
     text = screen(Report(headline="", pieces=(sensitivity_table((*dense.values(), lost)),)))
 
     assert "no legal plan" in text
     assert "matrix-unit rate" in text
+
+
+def test_a_tie_that_a_wider_model_tips_changes_nothing_but_the_mesh() -> None:
+    """A quarter more of three fifths of the step, which its feed-forward matmuls take, wherever a mesh goes."""
+    job = replace(
+        job_of("llama3.1-70b"),
+        hardware=parse_slice("tpu7x:4x4x4"),
+        workload=Workload(seq_len=8192, global_batch=256),
+        plan=PlanRequest(),
+    )
+    answer = train(job)
+    found = {each.name: each for each in sensitivities(job, answer)}
+    text = screen(Report(headline="", pieces=(sensitivity_table(tuple(found.values())),)))
+
+    assert found["mlp_dim"].time_ratio == pytest.approx(1.155, abs=0.015)
+    for each in found.values():
+        assert each.changes_mesh == (each.mesh != each.mesh_before)
+    assert text.count("another mesh") == sum(each.changes_mesh for each in found.values())
 
 
 def test_the_command_ranks_fields(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ def sensitivity_table(found: Sequence[Sensitivity]) -> Table:
         columns=("field", "of the", "made", "time a token", "for 1% more", "planned as"),
         right=frozenset({2, 3, 4}),
         rows=tuple(_row(each) for each in found),
-        note="each field by itself, planned anew; on the same calibration",
+        note=_note(found),
     )
 
 
@@ -39,13 +39,20 @@ def _row(each: Sensitivity) -> tuple[Cell, ...]:
     begins = (Cell(text=each.name), Cell(text=each.kind), Cell(text=f"×{each.factor:g}"))
     if isnan(each.time_ratio):
         return (*begins, Cell(text="–", tone="dim"), Cell(text="–", tone="dim"), Cell(text=each.reason, tone="dim"))
-    mesh = mesh_in_words(each.mesh)
+    mesh = f"{mesh_in_words(each.mesh)}{', another mesh' if each.changes_mesh else ''}"
     return (
         *begins,
         Cell(text=_signed(each.time_ratio - 1), tone=_tone(each.time_ratio - 1)),
         Cell(text=f"{each.elasticity:+.2f}%".replace("-", "−") if abs(each.elasticity) >= _NOTHING else "0%"),
         Cell(text=mesh),
     )
+
+
+def _note(found: Sequence[Sensitivity]) -> str:
+    """How it was compared, and on which mesh it was before."""
+    how = "each field by itself, planned anew; of either job its fastest plan; on the same calibration"
+    before = {mesh_in_words(each.mesh_before) for each in found}
+    return "; ".join([how, *(f"the job as it is: {mesh}" for mesh in before)])
 
 
 def _signed(change: float) -> str:

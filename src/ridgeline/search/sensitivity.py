@@ -1,4 +1,8 @@
-"""`--sensitivity`: each field of machine, workload and model made larger by itself, and the job planned anew."""
+"""`--sensitivity`: each field of machine, workload and model made larger by itself, and the job planned anew.
+
+Of either job the fastest plan is taken. The recommended one may be simpler and as fast as the estimate can tell; were
+it compared, a field that tips such a tie would seem to cost less, or more, than it does.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,8 @@ class Sensitivity:
         factor: How much larger it was made.
         time_ratio: Time a token after over before; NaN without a plan.
         elasticity: Percent of time a percent of the field costs; negative where more of it saves time.
-        mesh: The plan's mesh with the larger field; empty without a plan.
+        mesh: The fastest plan's mesh with the larger field; empty without a plan.
+        mesh_before: The fastest plan's mesh without.
         reason: Why there is no plan.
     """
 
@@ -50,7 +55,13 @@ class Sensitivity:
     time_ratio: float
     elasticity: float
     mesh: Mapping[str, int]
+    mesh_before: Mapping[str, int]
     reason: str = ""
+
+    @property
+    def changes_mesh(self) -> bool:
+        """Whether the larger field is planned on another mesh."""
+        return not self.reason and dict(self.mesh) != dict(self.mesh_before)
 
 
 def sensitivities(job: Job, answer: TrainAnswer, *, progress: Progress | None = None) -> tuple[Sensitivity, ...]:
@@ -62,13 +73,18 @@ def sensitivities(job: Job, answer: TrainAnswer, *, progress: Progress | None = 
         progress: Told how far it is.
     """
     whole = replace(job, workload=replace(job.workload, global_batch=answer.global_batch))
-    asked = list(_larger(whole))
+    asked, best = list(_larger(whole)), _fastest(answer)
     found: list[Sensitivity] = []
     for kind, name, factor, larger in asked:
         if progress is not None:
             progress(f"planning with more {name}", len(found) / len(asked))
-        found.append(_sensitivity(kind, name, factor, larger, before=whole, best=answer.best))
+        found.append(_sensitivity(kind, name, factor, larger, before=whole, best=best))
     return tuple(sorted(found, key=lambda each: (bool(each.reason), -abs(each.elasticity))))
+
+
+def _fastest(answer: TrainAnswer) -> PlanEstimate:
+    """Of the plans that fit, the recommended one's rivals among them."""
+    return min((answer.best, *answer.alternatives), key=lambda each: each.step.expected_s)
 
 
 def _s_per_token(job: Job, best: PlanEstimate) -> float:
@@ -79,12 +95,19 @@ def _sensitivity(
     kind: FieldKind, name: str, factor: float, larger: Job, *, before: Job, best: PlanEstimate
 ) -> Sensitivity:
     try:
-        now = train(larger).best
+        now = _fastest(train(larger))
     except (InfeasibleError, InputError) as error:
         reason = error.reasons[0] if isinstance(error, InfeasibleError) else error.what
         nothing = float("nan")
         return Sensitivity(
-            kind=kind, name=name, factor=factor, time_ratio=nothing, elasticity=nothing, mesh={}, reason=reason
+            kind=kind,
+            name=name,
+            factor=factor,
+            time_ratio=nothing,
+            elasticity=nothing,
+            mesh={},
+            mesh_before=best.plan.mesh,
+            reason=reason,
         )
     if kind == "machine":  # it runs the plan of the smaller one too, which a simpler one may have replaced
         kept = cost_pinned(pinned_to(larger, best.plan, global_batch=larger.workload.global_batch or 1))
@@ -97,6 +120,7 @@ def _sensitivity(
         time_ratio=ratio,
         elasticity=log(ratio) / log(factor),
         mesh=now.plan.mesh,
+        mesh_before=best.plan.mesh,
     )
 
 
