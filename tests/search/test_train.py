@@ -156,6 +156,18 @@ def test_a_tie_goes_to_the_plan_closest_to_plain_data_parallelism() -> None:
     assert not plain[simplest_of_the_fastest(table, costs, everything, tie_fraction=0.01)]
 
 
+def test_of_equally_simple_plans_that_take_equally_long_the_one_with_the_fewest_micro_steps_is_taken() -> None:
+    job = job_on("v5e:2x2")
+    limits = limits_of(training_setting(job, global_batch=256).tree, seq_len=2048, global_batch=256)
+    table = plan_table(job, legal_meshes(job.hardware, limits, {}).legal, global_batch=256, layers=8)
+    times_s = np.where(table.accumulation > 1, 1.0, 1.0005)
+    costs = Costs(expected_s=times_s, total_bytes=np.zeros(len(table)), host_bytes=np.zeros(len(table)))
+
+    chosen = simplest_of_the_fastest(table, costs, np.ones(len(table), dtype=bool), tie_fraction=0.10)
+
+    assert table.accumulation[chosen] == 1
+
+
 @pytest.mark.parametrize(
     ("model", "hardware", "global_batch", "seq_len"),
     [

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 _TICK_S = 0.1
 _SHOWN_LINES = 6
-_FRAMES = ("@ ", "*** ", "PC: @ ")
-"""How lines of a stack trace in C++ begin."""
+_FRAMES = ("@ ", "*** ", "PC: @ ", "- /", "- [... truncated")
+"""How lines of a stack trace begin: in C++, and of the Python that XLA names behind an error of its own."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 
 _TPU_ENVIRONMENT: Final[Mapping[str, str]] = {

@@ -42,6 +42,9 @@ puts the slow network on every layer's path."""
 BOTH_BATCH_AXES = 0.5
 """What dp and fsdp together cost over either alone."""
 
+EQUAL_TIE = 1e-3
+"""Relative difference below which equally simple plans are told apart by their micro-steps, the fewer the better."""
+
 MOMENTS_TIE = 0.02
 """Time that a plan with the optimizer's moments on the host must save to be preferred to one without."""
 
@@ -101,7 +104,10 @@ def simplest_of_the_fastest(table: PlanTable, costs: Costs, fits: NDArray[np.boo
     burden = np.array([complexity(mesh.parallel_axes) for mesh in table.meshes])[table.mesh]
     least = np.where(tied, burden, np.inf).min()
     preferred_s = to_prefer_s(expected_s, moments_on_host=table.moments_on_host)
-    return int(np.where(tied & (burden == least), preferred_s, np.inf).argmin())
+    preferred_s = np.where(tied & (burden == least), preferred_s, np.inf)
+    equal = preferred_s <= preferred_s.min() * (1 + EQUAL_TIE)
+    fewest = np.where(equal, table.accumulation, np.inf).min()
+    return int(np.where(equal & (table.accumulation == fewest), preferred_s, np.inf).argmin())
 
 
 def to_prefer_s(expected_s: NDArray[np.float64], *, moments_on_host: NDArray[np.float64]) -> NDArray[np.float64]:
