@@ -42,6 +42,14 @@ def test_llama_70b_on_eight_v6e_with_64_requests_yields_what_was_measured_before
     assert point.tokens_per_s_per_chip * 8 == pytest.approx(2495, rel=0.2)
 
 
+def test_a_row_of_the_search_takes_as_long_as_its_plan_explained_alone() -> None:
+    answer = llama(on="v5e:4x4", prefill_mesh="tp=8,cp=2", decode_mesh="tp=16")
+
+    for point in answer.frontier:
+        assert point.tpot.mean_s == pytest.approx(point.step.expected_s, rel=1e-12)
+        assert point.step.roofline_s <= point.step.expected_s
+
+
 def test_no_point_of_the_frontier_is_beaten_by_another_in_both() -> None:
     points = llama(on="v5e:4x4").frontier
 

@@ -132,20 +132,17 @@ def _axis(title: str, values: list[float], *, step: float = 10) -> Axis:
 
 
 def _breakdown_chart(points: list[ServingPoint]) -> Chart:
-    """Time of a pass by part, each point of the frontier at its own tokens per second and user."""
+    """Time of a pass by part, over the sequences that are decoded at once."""
+    by_batch = sorted(points, key=lambda point: point.plan.batch)
     parts = {
-        name: tuple(
-            (point.tokens_per_s_per_user, float(getattr(point.step.breakdown, key)))
-            for point in points
-            if getattr(point.step.breakdown, key) > 0
-        )
-        for key, name in (*_BREAKDOWN.items(), ("flops_s", "arithmetic, beside the reading"))
+        name: tuple((float(point.plan.batch), float(getattr(point.step.breakdown, key))) for point in by_batch)
+        for key, name in (*_BREAKDOWN.items(), ("flops_s", "arithmetic"))
     }
-    shown = {name: curve for name, curve in parts.items() if curve}
+    shown = {name: curve for name, curve in parts.items() if all(value > 0 for _, value in curve)}
     values = [value for curve in shown.values() for _, value in curve]
     return Chart(
-        title="Time of a pass of decoding",
-        x=_axis("tokens/s per user", [point.tokens_per_s_per_user for point in points], step=2),
+        title="Time of a pass of decoding; arithmetic runs beside the reading",
+        x=_axis("sequences at once", [float(point.plan.batch) for point in by_batch], step=2),
         y=Axis(title="time", low=min(values) / _ROOM, high=max(values) * _ROOM, shown=format_seconds),
         curves=tuple(Curve(name=name, points=curve) for name, curve in shown.items()),
     )
