@@ -10,11 +10,14 @@ import pytest
 
 import ridgeline
 from ridgeline.cost.causes import BUBBLE, time_by_cause
-from ridgeline.job.job import ExpertKernel
+from ridgeline.hardware.topology import parse_slice
+from ridgeline.job.job import ContextParallelism, ExpertKernel, Job, PlanRequest, Remat, Workload
 from ridgeline.job.mesh import FREE
+from ridgeline.model.zoo import load_model
 from ridgeline.report.blocks import Report
 from ridgeline.report.decision import crossovers_table, decision_facts, decision_json
 from ridgeline.report.terminal import screen
+from ridgeline.search.train import train
 from ridgeline.search.why import why_not
 
 if TYPE_CHECKING:
@@ -189,6 +192,25 @@ def test_gathered_keys_and_values_are_covered_from_a_length_of_sequence() -> Non
     assert length.of_sequence
     # 459 TFLOP/s, two bytes, four query heads of a key-value head, over both links of a ring of 4.
     assert length.critical_tokens == pytest.approx(2 * 4 * 4.59e14 * 2 / (2 * 4 * 2 * 100e9), rel=0.01)
+
+
+def test_a_ring_hands_keys_and_values_over_one_link_and_asks_for_longer_sequences() -> None:
+    """All-gathers use both links of a ring, a hand-over one of them."""
+    lengths: list[float] = []
+    for strategy in ("all_gather", "ring"):
+        job = Job(
+            model_reference="llama3.1-8b",
+            model=load_model("llama3.1-8b"),
+            hardware=parse_slice("v5p:2x2x4"),
+            workload=Workload(seq_len=32768, global_batch=16),
+            plan=PlanRequest(
+                mesh={"fsdp": 4, "cp": 4}, remat=Remat(policy="full"), context=ContextParallelism(strategy=strategy)
+            ),
+        )
+        found = {(each.section, each.moves): each for each in train(job).decision.crossovers}
+        lengths.append(found["attention", "keys and values"].critical_tokens)
+
+    assert lengths[1] == pytest.approx(2 * lengths[0])
 
 
 def test_tensor_parallelism_pays_at_any_batch_or_at_none() -> None:

@@ -188,18 +188,24 @@ def _of_attention(setting: TrainingSetting, columns: PlanColumns) -> Iterator[Cr
         W_bytes_per_s=setting.hbm_bytes_per_s,
     )
     yield _of_sequence(path, "hbm", "operands", traffic, traffic.value, setting)
+    ways, read_share = float(columns.degrees["cp"]), keys_read(op, seq_len=setting.seq_len) / setting.seq_len
+    for wire, moved_bytes_per_s in _of_keys_bytes_per_s(setting, columns):
+        queries = derive(small_batch_critical_queries, **heads, **peaks, W_bytes_per_s=moved_bytes_per_s)
+        critical_tokens = queries.value * ways / read_share  # a device has a part of the queries, which see a part
+        yield _of_sequence(path, wire, "keys and values", queries, critical_tokens, setting)
+
+
+def _of_keys_bytes_per_s(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tuple[Wire, float]]:
+    """The rate at which keys and values of a whole sequence reach a device: gathered, or round a ring."""
     link, ways = columns.links["context"], float(columns.degrees["cp"])
-    read_share = keys_read(op, seq_len=setting.seq_len) / setting.seq_len
-    rates: dict[Wire, tuple[float, float]] = {
-        "ici": (float(link.gather_load), setting.link_bytes_per_s),
-        "network": (float(link.network_gather_load), setting.hardware.chip.network_bytes_per_s),
-    }
-    for wire, (load, bytes_per_s) in rates.items():
-        if ways > 1 and load > 0:
-            gathered_bytes_per_s = bytes_per_s * (1 - 1 / ways) / load
-            queries = derive(small_batch_critical_queries, **heads, **peaks, W_bytes_per_s=gathered_bytes_per_s)
-            critical_tokens = queries.value * ways / read_share  # a device has a part of the queries, which see a part
-            yield _of_sequence(path, wire, "keys and values", queries, critical_tokens, setting)
+    loads = (link.gather_load, link.network_gather_load)
+    if setting.context.strategy == "ring":
+        loads = tuple(load * (1 - 1 / ways) for load in (link.permute_load, link.network_permute_load))
+    wires: tuple[Wire, Wire] = ("ici", "network")
+    rates = (setting.link_bytes_per_s, setting.hardware.chip.network_bytes_per_s)
+    for wire, load, bytes_per_s in zip(wires, loads, rates, strict=True):
+        if ways > 1 and float(load) > 0:
+            yield wire, bytes_per_s * (1 - 1 / ways) / float(load)
 
 
 def _of_sequence(
