@@ -35,7 +35,7 @@ def test_the_worked_example_of_the_book_comes_out_with_its_batch_latency_through
 
 def test_llama_70b_on_eight_v6e_with_64_requests_yields_what_was_measured_before_any_calibration_to_serving() -> None:
     # tpu-recipes b005d56 (2025-12-03), vLLM: 2,495 tokens/s and 25.4 ms a token.
-    answer = ridgeline.serve("llama3.1-70b", on="v6e:2x4", prompt_len=1000, generate_len=1000, batch=64, mesh="tp=8")
+    answer = ridgeline.serve("llama3.3-70b", on="v6e:2x4", prompt_len=1000, generate_len=1000, batch=64, mesh="tp=8")
     point = next(each for each in answer.frontier if each.plan.mode == "interleaved")
 
     assert point.tpot.mean_s == pytest.approx(25.4e-3, rel=0.2)
