@@ -19,6 +19,8 @@ FILES = re.findall(r"^```toml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 @pytest.mark.parametrize("text", FILES)
 def test_every_job_on_the_page_is_read_and_written_down_again(text: str, tmp_path: Path) -> None:
     (tmp_path / "job.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "measured-here").mkdir()
+    (tmp_path / "measured-here" / "tpu7x.toml").write_text("", encoding="utf-8")
     job = read_any_job(str(tmp_path / "job.toml"))
 
     write_job(job, str(tmp_path / "again.toml"))
