@@ -371,3 +371,13 @@ def test_that_nothing_fits_is_one_json_object_with_the_reasons(train: Train) -> 
     assert sum(family["plans"] for family in answer["rejected"]) >= answer["search"]["plans"] > 0
     assert answer["search"]["fitting"] == 0
     assert answer["closest"]["memory"]["verdict"] == "does_not_fit"
+
+
+def test_a_drawing_is_told_on_standard_error_alone(train: Train, tmp_path: Path) -> None:
+    chart = tmp_path / "remat.svg"
+
+    code, answer, told = train(*QUESTION, f"--plot={chart}", "--json")
+
+    assert (code, told) == (0, f"drawn to {chart}\n")
+    assert json.loads(answer)["best"]
+    assert chart.exists()

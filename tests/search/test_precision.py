@@ -304,3 +304,13 @@ def test_the_command_prints_the_same_as_json(capsys: pytest.CaptureFixture[str])
     assert [each["recipe"]["kind"] for each in found["recipes"]] == ["int8", "fp8"]
     assert found["compiled_cycles"]["int8"] == 1_745_702
     assert main(["train", *words, "--precision", "--laws"]) == 2
+
+
+def test_plans_made_anew_say_their_micro_steps_and_whose_recipes_are_meant() -> None:
+    twice = replace(FSDP, gradient_accumulation=2)
+    found = precisions(job_of("llama3.1-8b", "h100:8", plan=twice), global_batch=16)
+    text = screen(Report(headline="", pieces=tuple(precision_pieces(found, chip="h100"))))
+
+    assert "fsdp=8, 2 micro-steps" in text
+    assert "MaxText" not in text
+    assert found.best.plan.gradient_accumulation == 2
