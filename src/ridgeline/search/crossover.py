@@ -160,6 +160,8 @@ def _of_tokens(
     here_tokens = float(tokens_per_microbatch(setting, columns))
     if moves == "gradients":  # once a step, after all of its micro-steps
         here_tokens *= float(columns.microsteps)
+    if moves == "weights" and columns.gather_once:
+        here_tokens *= float(columns.microbatches)
     return Crossover(
         section=section_of(path),
         wire=wire,
