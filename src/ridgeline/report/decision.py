@@ -118,7 +118,7 @@ def _crossover_row(alike: list[Crossover]) -> tuple[Cell, ...]:
         Cell(text=first.moves),
         Cell(text=_WIRES[first.wire]),
         Cell(text=start, tone=tone),
-        Cell(text=format_count(first.here_tokens), tone=tone),
+        Cell(text=f"{'' if first.is_reached else 'below: '}{format_count(first.here_tokens)}", tone=tone),
         Cell(text=batch),
     )
 
