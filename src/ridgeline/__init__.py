@@ -7,8 +7,6 @@ The verbs of the command line are functions here with the same arguments; `model
 
     answer = ridgeline.train("llama3.1-70b", on="tpu7x:4x4x4", global_batch=256, seq_len=8192)
     print(answer.best.plan.mesh, answer.best.step.expected_s)
-
-Importing this imports no verb; each is loaded when it is called.
 """
 
 from __future__ import annotations
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from ridgeline.cost.expert_routing import expert_routing
     from ridgeline.cost.laws import training_laws
     from ridgeline.cost.laws_attention import attention_laws
+    from ridgeline.cost.laws_decode import decode_laws
     from ridgeline.cost.laws_of_job import JobLaws
     from ridgeline.cost.laws_serving import serving_memory
     from ridgeline.cost.layer_communication import layer_communication
@@ -91,6 +90,7 @@ __all__ = [
     "compile_job",
     "compile_serving",
     "critical_batch",
+    "decode_laws",
     "describe_model",
     "dtype_speedups",
     "duration_in",
@@ -133,6 +133,7 @@ _QUESTIONS = {
     "check_layout": "ridgeline.job.notation",
     "compile_function": "ridgeline.study.compile_function",
     "compile_serving": "ridgeline.study.compile_serving",
+    "decode_laws": "ridgeline.cost.laws_decode",
     "find_notation": "ridgeline.job.notation",
     "dtype_speedups": "ridgeline.cost.machine",
     "duration_in": "ridgeline.units",
@@ -179,8 +180,6 @@ def chips(name: str | None = None) -> tuple[Chip, ...] | Chip | Slice:
 
 def describe_model(reference: str, *, seq_len: int = 8192, dtype: Dtype = "bf16") -> ModelAnswer:
     """What a model asks for: parameters, FLOPs, KV cache and activations, part by part (the verb `model`).
-
-    It is not called `model` because `ridgeline.model` is the package that holds the models.
 
     Args:
         reference: A name, or the path of a config.json.
