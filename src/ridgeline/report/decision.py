@@ -39,12 +39,12 @@ def crossovers_table(decision: Decision) -> Table:
         alike[each.wire, each.moves, f"{each.critical_tokens:.6g}"].append(each)
     return Table(
         title="Compute-bound from",
-        columns=("part", "beside its", "over", "from", "here", "a global batch of"),
+        columns=("part", "beside its", "over", "from", "here", "global batch"),
         right=frozenset({3, 4, 5}),
         rows=tuple(_crossover_row(group) for group in alike.values()),
         note=(
-            "by the laws, at peak rates; tokens that a device has at once (of gradients: in a step), and the batch for "
-            "them under this mesh; below, a part waits for what it brings"
+            "by the laws, at peak rates; tokens that a device has at once (of gradients: in a step), and the batch, in "
+            "sequences, for them under this mesh; below, a part waits for what it brings"
         ),
     )
 
@@ -107,12 +107,12 @@ def _section_json(section: Section) -> dict[str, Json]:
 def _crossover_row(alike: list[Crossover]) -> tuple[Cell, ...]:
     first, names = alike[0], ", ".join(each.section for each in alike)
     tone: Tone = "plain" if first.is_reached else "warn"
-    batch = "" if isnan(first.num_sequences) else format_things(_whole(first.num_sequences), "sequence")
+    batch = "" if isnan(first.num_sequences) else format_count(_whole(first.num_sequences))
     if first.critical_tokens == 0 or isinf(first.critical_tokens):
         start, batch = ("any batch", "") if first.is_reached else ("no batch", "")
     else:
-        start = format_things(_whole(first.critical_tokens), "token")
-        start = f"sequences of {start}" if first.of_sequence else start
+        size = _whole(first.critical_tokens)
+        start = f"sequences of {format_count(size)}" if first.of_sequence else format_things(size, "token")
     return (
         Cell(text=names),
         Cell(text=first.moves),
