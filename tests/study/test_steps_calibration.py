@@ -14,14 +14,14 @@ from ridgeline.cost.calibration import load_prior, parse_uncertainty, with_own_f
 from ridgeline.cost.uncertainty import Uncertainty, half_width_fraction, part_shares
 from ridgeline.errors import InputError
 from ridgeline.job.reading import read_job
-from ridgeline.search.train import train
+from ridgeline.search.train import cost_pinned, train
 from ridgeline.study.measured.case import MeasuredCase
 from ridgeline.study.steps import interval
 from ridgeline.study.steps.cross_validation import SCHEMES, folds, held_out_s
 from ridgeline.study.steps.fit import fit
 from ridgeline.study.steps.observations import observations
 from ridgeline.study.steps.parameters import PARAMETERS, with_factors
-from ridgeline.study.steps.record import RecordedRow, read_record, record_csv
+from ridgeline.study.steps.record import RecordedRow, read_record, record_csv, shipped_record
 from ridgeline.study.steps.writing import steps_toml, uncertainty_toml
 
 if TYPE_CHECKING:
@@ -296,3 +296,15 @@ def test_a_record_of_a_case_that_is_gone_is_left_out() -> None:
     row = RecordedRow(case=rows()[0].case, expected_s={"clusters": 1.0, "in_sample": 1.0}, half_width=0.2)
 
     assert read_record(record_csv([row]), []) == ()
+
+
+def test_the_record_that_ships_is_of_the_calibration_that_ships() -> None:
+    """Else the physics have moved on: fit again with `ridgeline calibrate --from published`."""
+    record = shipped_record()
+
+    moved = [
+        abs(cost_pinned(row.case.job).step.expected_s / row.expected_s["in_sample"] - 1) for row in record.rows[::20]
+    ]
+
+    assert len(record.rows) > 500
+    assert np.median(moved) < 0.01
