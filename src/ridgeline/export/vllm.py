@@ -29,7 +29,8 @@ MOST_UTILIZATION: Final = 0.95
 
 PASS_TOKENS_OF_GPU: Final = 8192
 PASS_TOKENS_OF_TPU: Final = 2048
-"""Tokens of a pass. Source: vLLM 0.32.0, `max_num_batched_tokens`: what `vllm serve` takes on an H100, and on a TPU."""
+"""Tokens of a pass. Source: vLLM 0.32.0, defaults of `max_num_batched_tokens`: on GPUs of 70 GB and more (16,384 on the
+largest), and on v6e for batches (1,024 in a server)."""
 
 MOST_SEQUENCES: Final = 1024
 """Source: vLLM 0.32.0, the most that `max_num_seqs` is by default."""
