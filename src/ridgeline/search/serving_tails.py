@@ -2,6 +2,7 @@
 
 The search itself knows means of full servers only. Requests that come independently are served one by one
 (`search/engine`) by the plans that it shows; where queues make them wait longer than is allowed, servers are added.
+Each set of devices that has sequences of its own schedules for itself, as if the others had as much to do.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ridgeline.cost.serving import PhaseColumns, cache_bytes, cached_attentions
 from ridgeline.cost.serving_machine import Pass
 from ridgeline.cost.serving_memory import page_tokens
 from ridgeline.cost.serving_step import serving_pass
+from ridgeline.job.job import BATCH_AXES
 from ridgeline.job.traffic import FixedLength, Traffic
 from ridgeline.search.engine.arrivals import draw_requests
 from ridgeline.search.engine.fleet import serve
@@ -66,8 +68,9 @@ def with_tails(job: ServingJob, found: Candidates, index: int, point: ServingPoi
         num_requests=NUM_REQUESTS if in_limits else NUM_FRONTIER_REQUESTS,
     )
     requests, engine = draw_requests(traffic), _engine(found, index, point)
+    ranks = found.table.mesh_of(int(found.decode[index])).batch_ways
     for fleet in _growing(first):
-        whole = replace(engine, fleet=_fleet(engine, fleet))
+        whole = replace(engine, fleet=_fleet(engine, fleet, ranks))
         latency = served_latency(serve(requests, whole))
         if latency.is_stable and (not in_limits or _holds(latency, job)):
             return replace(point, fleet=fleet, ttft=latency.ttft, tpot=_per_token(latency, point))
@@ -96,24 +99,29 @@ def _per_token(latency: Latency, point: ServingPoint) -> Quantiles:
     return latency.tpot if isfinite(latency.tpot.mean_s) else point.tpot
 
 
-def _fleet(engine: Engine, fleet: Fleet) -> Interleaved | Disaggregated:
+def _fleet(engine: Engine, fleet: Fleet, ranks: int) -> Interleaved | Disaggregated:
+    """Servers of the simulation: each rank of a server that decodes is one."""
     if isinstance(engine.fleet, Disaggregated):
         readers = max(fleet.prefill_servers, 1)
-        return replace(engine.fleet, num_decode_servers=fleet.servers, num_prefill_servers=readers)
-    return Interleaved(num_servers=fleet.servers)
+        return replace(engine.fleet, num_decode_servers=fleet.servers * ranks, num_prefill_servers=readers)
+    return Interleaved(num_servers=fleet.servers * ranks)
 
 
 def _engine(found: Candidates, index: int, point: ServingPoint) -> Engine:
-    """The engine of a plan: how long its passes take, and what it has room for."""
+    """The engine of one rank of a plan: how long its passes take, and what it has room for."""
     machine, plan, row = found.table.machine, point.plan, int(found.decode[index])
     columns, ways = found.table.row(row), found.table.mesh_of(row).batch_ways
     prompt_len, tokens_of_page = machine.setting.prompt_len, page_tokens(machine)
-    pages = point.max_concurrency * ceil(machine.setting.context_len / tokens_of_page)
+    pages = point.max_concurrency // ways * ceil(machine.setting.context_len / tokens_of_page)
     is_apart = plan.mode == "disaggregated"
     readers = found.readers.row(int(found.prefill[index])) if is_apart else columns
-    chunk_tokens = plan.prefill_batch * prompt_len if is_apart else plan.prefill_chunk * ways
-    prefill = _prefill_table(machine, readers, most_tokens=chunk_tokens)
-    decode = _decode_table(machine, columns, most_requests=plan.batch)
+    chunk_tokens = plan.prefill_batch * prompt_len if is_apart else plan.prefill_chunk
+    prefill = (
+        _readers_table(machine, readers, most_tokens=chunk_tokens)
+        if is_apart
+        else _prefill_table(machine, columns, most_tokens=chunk_tokens, ranks=ways)
+    )
+    decode = _decode_table(machine, columns, most_requests=plan.batch // ways, ranks=ways)
     spent_s = float(found.decode_s[index]) + prefill.pass_s(chunk_tokens, 0.0)
     return Engine(
         times=StepTimes(
@@ -122,8 +130,8 @@ def _engine(found: Candidates, index: int, point: ServingPoint) -> Engine:
             shared_s=0.0 if is_apart else max(spent_s - float(found.reading_s[index]), 0.0),
         ),
         limits=Limits(
-            max_sequences=plan.batch,
-            max_pass_tokens=chunk_tokens + (0 if is_apart else plan.batch),
+            max_sequences=plan.batch // ways,
+            max_pass_tokens=chunk_tokens + (0 if is_apart else plan.batch // ways),
             kv_pages=pages,
             page_tokens=tokens_of_page,
         ),
@@ -131,21 +139,37 @@ def _engine(found: Candidates, index: int, point: ServingPoint) -> Engine:
     )
 
 
-def _decode_table(machine: ServingMachine, columns: PhaseColumns, *, most_requests: int) -> StepTable:
+def _decode_table(machine: ServingMachine, columns: PhaseColumns, *, most_requests: int, ranks: int) -> StepTable:
+    """Passes over the sequences of one rank, beside which the others have as many."""
     setting = machine.setting
 
     def pass_s(rows: NDArray[np.float64], keys: NDArray[np.float64]) -> NDArray[np.float64]:
-        step = Pass(columns=columns, num_decoding=rows, context_keys=keys, prompt_tokens=0.0)
+        step = Pass(columns=columns, num_decoding=rows * ranks, context_keys=keys, prompt_tokens=0.0)
         return rows * 0.0 + serving_pass(machine, step).expected_s
 
-    keys_known = (float(setting.prompt_len), float(setting.context_len))
-    return step_table(pass_s, rows=_doubling(most_requests), keys=keys_known)
+    lengths = (float(setting.prompt_len), float(setting.context_len))
+    return step_table(pass_s, rows=_doubling(most_requests), keys=lengths)
 
 
-def _prefill_table(machine: ServingMachine, columns: PhaseColumns, *, most_tokens: int) -> StepTable:
+def _prefill_table(machine: ServingMachine, columns: PhaseColumns, *, most_tokens: int, ranks: int) -> StepTable:
+    """Passes over prompts of one rank, beside which the others have as many."""
+
     def pass_s(rows: NDArray[np.float64], keys: NDArray[np.float64]) -> NDArray[np.float64]:
         del keys
-        step = Pass(columns=columns, num_decoding=0.0, context_keys=0.0, prompt_tokens=rows)
+        step = Pass(columns=columns, num_decoding=0.0, context_keys=0.0, prompt_tokens=rows * ranks)
+        return rows * 0.0 + serving_pass(machine, step).expected_s
+
+    return step_table(pass_s, rows=_doubling(most_tokens))
+
+
+def _readers_table(machine: ServingMachine, columns: PhaseColumns, *, most_tokens: int) -> StepTable:
+    """Passes of a server that only reads: with fewer prompts than ranks it takes as long as with one for each."""
+    one_each = machine.setting.prompt_len * float(columns.degree(BATCH_AXES))
+
+    def pass_s(rows: NDArray[np.float64], keys: NDArray[np.float64]) -> NDArray[np.float64]:
+        del keys
+        tokens = rows + (one_each - rows) * (rows < one_each)
+        step = Pass(columns=columns, num_decoding=0.0, context_keys=0.0, prompt_tokens=tokens)
         return rows * 0.0 + serving_pass(machine, step).expected_s
 
     return step_table(pass_s, rows=_doubling(most_tokens))
