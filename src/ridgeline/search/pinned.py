@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError
 from ridgeline.job.job import MESH_AXES, Pipeline
-from ridgeline.job.mesh import pinned_degrees
-from ridgeline.search.meshes import legal_meshes, limits_of
-from ridgeline.search.plans import plan_table
+from ridgeline.search.plans import legal_plans
 from ridgeline.search.setting import training_setting
 
 if TYPE_CHECKING:
@@ -60,16 +58,7 @@ def pinned_columns(job: Job) -> tuple[TrainingSetting, PlanColumns]:
             fix="give global_batch",
         )
     setting = training_setting(job, global_batch=batch)
-    limits = limits_of(setting.tree, seq_len=setting.seq_len, global_batch=batch)
-    pinned = pinned_degrees(job.plan.mesh)
-    meshes = legal_meshes(
-        job.hardware,
-        limits,
-        pinned,
-        placement=job.plan.placement,
-        distributed=job.plan.optimizer.distributed,
-    )
-    table = plan_table(job, meshes.legal, global_batch=batch, layers=limits.chunks(job.hardware))
+    _, _, table = legal_plans(job, setting)
     if len(table) == 0:
         raise InputError(
             "no legal plan",

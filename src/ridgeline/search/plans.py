@@ -11,9 +11,10 @@ import numpy as np
 from ridgeline.cost.columns import PlanColumns
 from ridgeline.cost.placement import GROUPS
 from ridgeline.job.job import BATCH_AXES, MESH_AXES, Remat
+from ridgeline.job.mesh import pinned_degrees
 from ridgeline.job.remat import CHECKPOINT_NAMES, KEPT_ON_DEVICE, LAYER_INPUT, OFFLOADED, keeps_unnamed, placements
 from ridgeline.search.link_columns import stacked_links, taken_links
-from ridgeline.search.meshes import divisors
+from ridgeline.search.meshes import divisors, legal_meshes, limits_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ridgeline.cost.collectives import Link
+    from ridgeline.cost.columns import TrainingSetting
     from ridgeline.job.job import Job
-    from ridgeline.search.meshes import Mesh
+    from ridgeline.search.meshes import Limits, Mesh, Meshes
 
 MOST_ACCUMULATION = 64
 """Largest number of micro-steps that is searched; more can be pinned."""
@@ -142,6 +144,20 @@ class PlanTable:
             moments_on_host=float(self.moments_on_host[index]),
             links=dict(mesh.links),
         )
+
+
+def legal_plans(job: Job, setting: TrainingSetting) -> tuple[Limits, Meshes, PlanTable]:
+    """What the model and the batch allow, the meshes with it, and every plan over them; what the job pins is held."""
+    limits = limits_of(setting.tree, seq_len=setting.seq_len, global_batch=setting.global_batch)
+    meshes = legal_meshes(
+        job.hardware,
+        limits,
+        pinned_degrees(job.plan.mesh),
+        placement=job.plan.placement,
+        distributed=job.plan.optimizer.distributed,
+    )
+    layers = limits.chunks(job.hardware)
+    return limits, meshes, plan_table(job, meshes.legal, global_batch=setting.global_batch, layers=layers)
 
 
 def plan_table(job: Job, meshes: Sequence[Mesh], *, global_batch: int, layers: int) -> PlanTable:

@@ -13,7 +13,7 @@ from ridgeline.cost.laws_run import chip_s, num_steps, run_s, run_usd
 from ridgeline.cost.memory import training_memory
 from ridgeline.cost.training import training_step
 from ridgeline.errors import InfeasibleError, InputError
-from ridgeline.job.mesh import mesh_in_words, pinned_degrees
+from ridgeline.job.mesh import mesh_in_words
 from ridgeline.search.answer import NoPlan, PlanEstimate, Rejected, RunEstimate, SearchStatistics, TrainAnswer
 from ridgeline.search.assumptions import assumptions
 from ridgeline.search.batch import batch_candidates, is_worth_it, smaller_batches
@@ -33,8 +33,7 @@ from ridgeline.search.choice import (
 from ridgeline.search.decision import decide
 from ridgeline.search.estimate import MFU_CONVENTION, TIGHT, estimate_row, mfu_peak_flops_per_s, step_flops
 from ridgeline.search.explain import explain_plan, explain_run
-from ridgeline.search.meshes import legal_meshes, limits_of
-from ridgeline.search.plans import PlanTable, plan_table, searched_remats
+from ridgeline.search.plans import PlanTable, legal_plans, searched_remats
 from ridgeline.search.refine import leading, refined
 from ridgeline.search.remat_answer import remat_answer
 from ridgeline.search.setting import training_setting
@@ -267,16 +266,7 @@ def _best_batch(job: Job, progress: Progress) -> _Searched:
 def _search(job: Job, global_batch: int, progress: Progress, *, fit_or_not: bool = False) -> _Searched:
     """All plans at one batch size; those that cannot fit are costed only if asked for."""
     setting = training_setting(job, global_batch=global_batch)
-    limits = limits_of(setting.tree, seq_len=setting.seq_len, global_batch=global_batch)
-    pinned = pinned_degrees(job.plan.mesh)
-    meshes = legal_meshes(
-        job.hardware,
-        limits,
-        pinned,
-        placement=job.plan.placement,
-        distributed=job.plan.optimizer.distributed,
-    )
-    table = plan_table(job, meshes.legal, global_batch=global_batch, layers=limits.chunks(job.hardware))
+    limits, meshes, table = legal_plans(job, setting)
     if len(table) == 0:
         if meshes.legal:
             raise _nothing_fed(job, global_batch, limits.chunks(job.hardware))
