@@ -155,6 +155,18 @@ def test_a_row_that_cannot_be_used_is_left_out_with_the_reason(record: object, r
     assert reason_of(record) == reason
 
 
+def test_a_gpt_that_the_zoo_does_not_know_is_built_from_the_dimensions_that_its_row_states() -> None:
+    dimensions = {"hidden": 3072, "layers": 32, "heads": 24, "vocab": 131072}
+    case = case_of(model="GPT-4.2B", framework="Megatron-Core 0.8", vp=None, **dimensions)
+    (layer, count), *others = case.job.model.layers
+
+    assert (case.model, case.job.model.embed_dim, case.job.model.vocab_size) == ("GPT-4.2B", 3072, 131072)
+    assert (count, others, getattr(layer.mlp, "mlp_dim", None)) == (32, [], 4 * 3072)
+    assert any("stated dimensions" in phrase for phrase in case.assumed)
+    assert reason_of({**ROW, "model": "GPT-4.2B", "heads": 24}).startswith("unknown model")
+    assert reason_of({**ROW, "model": "GPT-4.2B", **dimensions, "heads": 25}).startswith("heads that do not divide")
+
+
 def test_every_published_row_is_a_case_or_is_left_out() -> None:
     rows = json.loads((PUBLISHED / "gpu_training.json").read_text(encoding="utf-8"))
     cases, left_out = read_gpu_records(rows, "gpu_training.json")

@@ -6,9 +6,10 @@ and never how the optimizer's state is split; `gpu_settings.py` says what is tak
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import gcd
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ridgeline.errors import InputError
 from ridgeline.job.job import Job
@@ -49,6 +50,8 @@ _MILLI, _PERCENT = 1e-3, 1e-2
 _TIMES = (("step_time_s", 1.0), ("iter_time_s", 1.0), ("iter_time_ms", _MILLI), ("step_time_ms", _MILLI))
 _GPUS_PER_NODE = 8
 _RATES = ("tokens_per_s_per_gpu", "tokens_per_s_per_chip")
+_GPT = re.compile(r"(gpt-?\d|megatron|turing)", re.IGNORECASE)
+_HEAD_DIM: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +213,32 @@ def _model(record: Record) -> tuple[str | Mapping[str, object], int, tuple[str, 
         changes, assumed = _changes(record, spec)
         num_layers = whole(record, "layers") or spec.num_layers
         return ({"base": spec.name, "name": spec.name, **changes} if changes else spec.name), num_layers, assumed
-    raise unusable("unknown model", said, key="model") from error
+    table = _of_dimensions(record, said)
+    if table is None:
+        raise unusable("unknown model", said, key="model") from error
+    return table, cast("int", table["num_layers"]), ("model by its stated dimensions, in the rest as Megatron's GPT",)
+
+
+def _of_dimensions(record: Record, said: str) -> dict[str, object] | None:
+    """`model` of a job file for a GPT that is not in the zoo; None where the row does not state its dimensions."""
+    embed_dim, num_layers = whole(record, "hidden"), whole(record, "layers") or whole(record, "num_blocks")
+    if embed_dim is None or num_layers is None or not _GPT.match(said):
+        return None
+    num_heads = whole(record, "heads") or whole(record, "attn_heads") or max(embed_dim // _HEAD_DIM, 1)
+    head_dim, rest = divmod(embed_dim, num_heads)
+    if rest:
+        raise unusable("heads that do not divide the width", num_heads, key="heads")
+    vocab_size = whole(record, "vocab")
+    return {
+        "base": "megatron-core-70b" if text(record, "framework").startswith("Megatron-Core") else "megatron-18b",
+        "name": said,
+        "embed_dim": embed_dim,
+        "num_layers": num_layers,
+        "max_position_embeddings": _needed(record, "seq_len"),
+        "attention": {"num_heads": num_heads, "num_kv_heads": num_heads, "head_dim": head_dim},
+        "mlp": {"mlp_dim": whole(record, "feedforward") or 4 * embed_dim},
+        **({} if vocab_size is None else {"vocab_size": vocab_size}),
+    }
 
 
 def _changes(record: Record, spec: ModelSpec) -> tuple[dict[str, object], tuple[str, ...]]:
