@@ -97,6 +97,29 @@ def test_the_plot_is_drawn(folder: str, suffix: str, tmp_path: Path, capsys: pyt
     assert "measurement" in capsys.readouterr().out
 
 
+def test_a_file_in_the_way_of_the_plot_is_told_before_the_work(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken = tmp_path / "taken.svg"
+    taken.write_text("mine", encoding="utf-8")
+
+    assert main(["validate", folder, "--plot", str(taken)]) == 2
+    assert "the file exists" in capsys.readouterr().err
+    assert main(["calibrate", "--from", folder, "--plot", str(tmp_path / "nowhere" / "a.svg")]) == 2
+    assert "no such folder" in capsys.readouterr().err
+
+
+def test_memory_alone_is_told_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, plot = tmp_path / "memory.json", tmp_path / "a.svg"
+    path.write_text(json.dumps([ROW | {"fits": True}]), encoding="utf-8")
+
+    assert main(["validate", str(path), "--plot", str(plot)]) == 0
+    told = capsys.readouterr()
+    assert told.out.startswith("no step time among 1 record; 1 verdict on memory")
+    assert "nothing is drawn" in told.err
+    assert not plot.exists()
+
+
 def test_records_of_which_none_can_be_used_are_listed_and_the_answer_is_no(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -154,6 +154,13 @@ def test_serving_and_single_operations_are_listed_as_not_used(tmp_path: Path) ->
     ]
 
 
+def test_what_is_no_file_in_a_folder_is_listed_too(tmp_path: Path) -> None:
+    written(tmp_path, "run.toml", CASE)
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere.json")
+
+    assert reasons(str(tmp_path)) == ["cannot read it: No such file or directory"]
+
+
 def test_a_record_that_is_there_twice_counts_once(tmp_path: Path) -> None:
     rows = written(tmp_path, "rows.json", json.dumps([ROW, ROW, ROW | {"measured": {"step_time_s": 3.0}}]))
     found = read_cases([rows, rows])

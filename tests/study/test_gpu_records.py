@@ -155,6 +155,15 @@ def test_a_row_that_cannot_be_used_is_left_out_with_the_reason(record: object, r
     assert reason_of(record) == reason
 
 
+@pytest.mark.parametrize(("said", "policy"), [("yes", "full"), ("uniform", "full"), ("no", "none"), ("seq", "none")])
+def test_recomputation_has_several_names(said: str, policy: str) -> None:
+    assert case_of(activation_checkpointing=said).job.plan.remat.policy == policy
+
+
+def test_an_axis_of_no_ways_is_off() -> None:
+    assert case_of(ep=0, cp=0, vp=0).job == case_of(vp=1).job
+
+
 def test_a_gpt_that_the_zoo_does_not_know_is_built_from_the_dimensions_that_its_row_states() -> None:
     dimensions = {"hidden": 3072, "layers": 32, "heads": 24, "vocab": 131072}
     case = case_of(model="GPT-4.2B", framework="Megatron-Core 0.8", vp=None, **dimensions)

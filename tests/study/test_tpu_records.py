@@ -81,7 +81,7 @@ def test_degrees_that_count_chips_grow_to_devices() -> None:
     assert case_of(**changed).assumed == ("mesh: fsdp degrees count chips, times 2",)
 
 
-@pytest.mark.parametrize("chip", ["v6e", "TPU v6e", "trillium", "tpu-v6e"])
+@pytest.mark.parametrize("chip", ["v6e", "TPU v6e", "trillium", "tpu-v6e", "Trillium (v6e)"])
 def test_a_chip_has_several_names(chip: str) -> None:
     assert job_of(chip=chip).hardware.name == "v6e:16x16"
 

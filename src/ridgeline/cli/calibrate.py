@@ -43,6 +43,7 @@ def calibrate(
     fitted to them. It takes some minutes.
     """
     from ridgeline.cli.calibration_folder import check_folder
+    from ridgeline.cli.plot_file import check_plot
 
     if bool(cases) == shipped:
         raise InputError(
@@ -58,6 +59,8 @@ def calibrate(
                 "nothing to write", where="--output", value=output, expected="--from CASES beside it", fix="add --from"
             )
         check_folder(output, force=force)
+    if plot is not None:
+        check_plot(plot, force=force)
     tables = [path for path in cases or () if path.endswith((".csv", ".csv.gz"))]
     if tables:
         _answer_by_kernels(cases or (), tables, output, json=json)

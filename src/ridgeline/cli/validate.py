@@ -28,16 +28,20 @@ def validate(
     A case is a job file with a [measured] table; JSON is read in the formats of the published measurements. What cannot
     be used is listed with the reason.
     """
-    from ridgeline.cli.output import print_json, print_report
-    from ridgeline.cli.plot_file import write_plot
+    from ridgeline.cli.output import complain, print_json, print_report
+    from ridgeline.cli.plot_file import check_plot, write_plot
     from ridgeline.cli.progress import progress_line
     from ridgeline.report.validate import validate_charts, validate_json, validate_report
     from ridgeline.study.validate import validate as lay_beside
 
+    if plot is not None:
+        check_plot(plot, force=force)
     with progress_line() as progress:
         answer = lay_beside(*(cases or ()), calibration=calibration, progress=progress)
     if plot is not None and answer.rows:
         write_plot(validate_charts(answer), plot, force=force)
+    elif plot is not None:
+        complain(f"nothing is drawn to {plot}: no measured step is used")
     if json:
         print_json(validate_json(answer))
     else:

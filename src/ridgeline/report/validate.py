@@ -110,6 +110,9 @@ def steps_chart(rows: Sequence[tuple[MeasuredCase, float]]) -> Chart:
 
 def _headline(answer: ValidateAnswer) -> str:
     found = answer.score
+    if found is None and answer.memory:
+        verdicts = format_things(len(answer.memory), "verdict")
+        return f"no step time among {format_things(answer.considered, 'record')}; {verdicts} on memory"
     if found is None:
         return f"none of {answer.considered:,} records is used"
     return (
@@ -122,7 +125,8 @@ def _headline(answer: ValidateAnswer) -> str:
 def _pieces(answer: ValidateAnswer) -> Iterator[Piece]:
     if answer.score is not None:
         yield _facts(answer, answer.score)
-        yield _group_table(answer)
+        if (groups := _group_table(answer)).rows:
+            yield groups
         yield _worst_table(answer.rows)
     if answer.memory:
         yield _memory_table(answer.memory)

@@ -98,7 +98,7 @@ def _files(paths: Sequence[str]) -> Iterator[tuple[Path, bool]]:
         if not S_ISDIR(mode):
             yield path, True
             continue
-        visible = (child for child in path.rglob("*") if _is_visible(child, path) and child.is_file())
+        visible = (child for child in path.rglob("*") if _is_visible(child, path) and not child.is_dir())
         inside = list(islice(visible, MOST_FILES + 1))
         if not inside:
             raise _refused(name, "a folder without files", "case files (.toml) or records (.json)")

@@ -35,6 +35,7 @@ from ridgeline.study.measured.gpu_settings import (
     recipe_of,
     remat_of,
     turns_of,
+    ways_of,
 )
 from ridgeline.study.measured.records import number, record_id, records_of, skipped, text, unusable, whole
 from ridgeline.units import parse_flops_per_s
@@ -156,7 +157,7 @@ def _degrees(record: Record, gpus: int) -> _Degrees:
     Experts are split over GPUs that share the batch; their other ways lie over tensor parallelism, where the same GPUs
     hold as much of the experts.
     """
-    tp, pp, cp, ep = (whole(record, key) or 1 for key in ("tp", "pp", "cp", "ep"))
+    tp, pp, cp, ep = (ways_of(record, key) or 1 for key in ("tp", "pp", "cp", "ep"))
     together, assumed = whole(record, "model_parallel_size"), list[str]()
     if together is not None and whole(record, "tp") is None:
         tp = gcd(together, _GPUS_PER_NODE)

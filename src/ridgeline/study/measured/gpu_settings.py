@@ -72,6 +72,11 @@ _REMATS: Final[Mapping[str, str]] = {
     "false": "none",
     "none": "none",
     "off": "none",
+    "no": "none",
+    "seq": "none",
+    "yes": "full",
+    "uniform": "full",
+    "block": "full",
     "selective": "minimal_with_context",
     "sel": "minimal_with_context",
     "seqsel": "minimal_with_context",
@@ -108,6 +113,11 @@ class Choice:
     value: object
     assumed: str = ""
     others: tuple[object, ...] = field(default_factory=tuple)
+
+
+def ways_of(record: Record, key: str) -> int | None:
+    """The degree of an axis: 1 where it is off (0), None where it is not stated."""
+    return 1 if record.get(key) == 0 else whole(record, key)
 
 
 def machine_of(record: Record, *, gpus: int) -> Machine:
@@ -243,7 +253,7 @@ def gradients_dtype(record: Record) -> Dtype:
 
 def turns_of(record: Record, *, stages: int, num_layers: int) -> Choice:
     """Turns that each stage of a pipeline takes (virtual stages); a table with a column for them may leave it empty."""
-    turns = whole(record, "vp")
+    turns = ways_of(record, "vp")
     if "HAI-LLM" in text(record, "framework"):
         return Choice(value=2, assumed="DualPipe: both halves of the pipeline begin at once, as two turns of a stage")
     if turns is not None or stages == 1 or "ep" in record or "case" in record:
@@ -281,7 +291,7 @@ def exchange_overlap_of(record: Record, *, launch: Choice, turns: Choice, domain
         domain: GPUs of an NVLink domain.
     """
     framework = text(record, "framework")
-    if (whole(record, "ep") or 1) == 1:
+    if (ways_of(record, "ep") or 1) == 1:
         return Choice(value=False)
     if "HAI-LLM" in framework:
         return Choice(value=True)
@@ -304,7 +314,7 @@ def exchange_of(record: Record, *, domain: int) -> TokenExchange | None:
         record: The row.
         domain: GPUs of an NVLink domain.
     """
-    if (whole(record, "ep") or 1) == 1:
+    if (ways_of(record, "ep") or 1) == 1:
         return None
     release, model = _release(record), text(record, "model").lower()
     has_library = "deepseek" in model or domain > _GPUS_PER_NODE or ("30b" in model and release >= _LIBRARY_SINCE)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ridgeline.study.measured.records import Record
 
 _SHAPE = re.compile(r"\d+(?:\s*[x×*]\s*\d+)+")
+_WORDS = re.compile(r"[a-z0-9-]+")
 _NUMBER = re.compile(r"\d+")
 _DEGREE = re.compile(r"([a-z][a-z_]*)\s*[=:]?\s*(-?\d+)")
 _ULYSSES: Final = "context_usp_ulysses"
@@ -108,7 +109,7 @@ def ulysses_degree(record: Record) -> int:
 
 def _chip(name: str) -> Chip:
     plain = name.lower().removeprefix("tpu ").removeprefix("tpu-").removeprefix("google ")
-    for spelling in (name.lower(), plain, _CHIPS.get(plain, ""), f"tpu{plain}"):
+    for spelling in (name.lower(), plain, _CHIPS.get(plain, ""), f"tpu{plain}", *_WORDS.findall(plain)):
         chip = find_chip(spelling) if spelling else None
         if chip is not None:
             return chip
@@ -119,7 +120,7 @@ def _chip(name: str) -> Chip:
 def _shape(record: Record) -> tuple[tuple[int, ...] | None, bool]:
     """The stated shape of a slice, and whether the record itself assumes it."""
     said = "x".join(map(str, sequence(record, "topology"))) or text(record, "topology")
-    found = _SHAPE.match(said.strip())
+    found = _SHAPE.search(said)
     if found is None:
         return None, False
     return tuple(int(digits) for digits in _NUMBER.findall(found.group())), "assumed" in said
