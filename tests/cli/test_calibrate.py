@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ridgeline.cli.app import main
+from ridgeline.cost.calibration import load_prior, parse_efficiency
+from ridgeline.study.measured.files import PUBLISHED
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,6 +102,35 @@ def test_a_folder_without_a_usable_step_is_told_so(tmp_path: Path, capsys: pytes
 
     assert main(["calibrate", "--from", str(tmp_path)]) == 2
     assert "no measured step" in capsys.readouterr().err
+
+
+def test_one_table_of_kernel_times_is_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "mine"
+
+    assert main(["calibrate", "--from", str(PUBLISHED / "kernels.csv.gz"), "--output", str(output), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"]
+    for chip in ("tpu7x", "mi300x"):  # no cube was in the table: what cubes settled stays
+        written = parse_efficiency((output / f"{chip}.toml").read_text(encoding="utf-8"), where=chip)
+        assert written.facts["matmul_overhead_s"] == load_prior(chip).facts["matmul_overhead_s"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"junk", "not a table of kernel times"),
+        (gzip.compress(b"device,op,key,median_ms\n" * 99)[:-9], "not a table of kernel times"),
+        (gzip.compress(b"device,op,key,median_ms\ntpu7x,normalization,{bad,1\n"), "not a table of kernel times"),
+        (gzip.compress(b"device,op,key,median_ms\nabacus,normalization,{},1\n"), "no kernel time that can be used"),
+    ],
+)
+def test_a_table_without_usable_kernel_times_is_bad_input(
+    content: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "times.csv.gz"
+    path.write_bytes(content)
+
+    assert main(["calibrate", "--from", str(path)]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_what_ships_is_shown_without_a_fit(capsys: pytest.CaptureFixture[str]) -> None:

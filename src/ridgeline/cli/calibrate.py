@@ -123,7 +123,16 @@ def _answer_by_kernels(cases: Sequence[str], tables: Sequence[str], output: str 
                 expected="tables of kernel times alone",
                 fix="ask twice: kernels first",
             )
-    answer = calibrate_kernels([read_kernel_times(Path(path)) for path in tables], fitted_on=_today())
+    read = [read_kernel_times(Path(path)) for path in tables]
+    if not any(table.times for table in read):
+        raise InputError(
+            "no kernel time that can be used",
+            where="--from",
+            value=", ".join(tables),
+            expected="times of kernels and chips that docs/calibration.md names",
+            fix="give another table",
+        )
+    answer = calibrate_kernels(read, fitted_on=_today())
     files = Files(texts={f"{chip}.toml": text for chip, text in answer.files.items()}, folder=output)
     if output is not None:
         write_folder(files.texts, output)

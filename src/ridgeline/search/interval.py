@@ -72,7 +72,7 @@ def unseen(job: Job, degrees: Mapping[str, float], uncertainty: Uncertainty) -> 
         found["parallelism"] = f"{', '.join(new)} on {kind}s"
     found |= _unseen_of_model(job, seen, kind)
     if job.hardware.num_chips > _FAR * seen.num_chips:
-        found["scale"] = f"more than {seen.num_chips:,.0f} {kind}s"
+        found["scale"] = f"more than {seen.num_chips:,.0f} {kind}s" if seen.num_chips else f"any number of {kind}s"
     return found
 
 

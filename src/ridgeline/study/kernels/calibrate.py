@@ -56,8 +56,7 @@ def calibrate_kernels(tables: Sequence[KernelTable], *, fitted_on: date) -> Kern
         for chip in sorted({time.chip for time in times})
     )
     measured = {fit.chip: measured_facts(fit, fitted_on=fitted_on) for fit in fits}
-    fractions = {chip: facts["matmul.bf16"].value for chip, facts in before.items()}
-    facts = {chip: _together(before[chip], kernel_facts(chip, measured, fractions)) for chip in calibrated_chips()}
+    facts = {chip: _together(before[chip], kernel_facts(chip, measured, before)) for chip in calibrated_chips()}
     return KernelCalibration(
         fits=fits,
         facts=facts,
@@ -70,7 +69,7 @@ def _together(before: Mapping[str, Fact], kernels: Mapping[str, Fact]) -> dict[s
     together: dict[str, Fact] = {}
     for key, fact in before.items():
         if key in KERNEL_KEYS:
-            together |= {each: kernels[each] for each in KERNEL_KEYS if each not in together}
+            together |= {each: kernels[each] for each in KERNEL_KEYS if each in kernels and each not in together}
         else:
             together[key] = fact
     return together

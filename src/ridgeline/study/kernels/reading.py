@@ -15,13 +15,14 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import zlib
 from collections import Counter
 from dataclasses import dataclass
 from importlib import resources
 from math import prod
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from ridgeline.errors import InputError
+from ridgeline.errors import InputError, shown
 from ridgeline.model.flops import matmul_flops
 from ridgeline.study.kernels.times import KernelTime, fastest
 from ridgeline.units import parse_duration, parse_flops_per_s
@@ -92,25 +93,36 @@ def read_kernel_times(path: Path, *, source: str = "") -> KernelTable:
         source: Where it was published; without, the name of the file.
 
     Raises:
-        InputError: The file lacks a column.
+        InputError: The file lacks a column, or is no such table.
     """
     if path.suffix == ".json":
         return _read_micro(path)
+    try:
+        return _read_times(path, source=source or path.name)
+    except (OSError, EOFError, zlib.error, csv.Error, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise _no_table(path, f"{type(error).__name__}: {error}") from error
+
+
+def _no_table(path: Path, value: str) -> InputError:
+    return InputError(
+        "not a table of kernel times",
+        where=str(path),
+        value=shown(value),
+        expected=f"columns {', '.join(_COLUMNS)}",
+        fix="give a .csv or .csv.gz with these columns",
+    )
+
+
+def _read_times(path: Path, *, source: str) -> KernelTable:
     used: list[KernelTime] = []
     not_used: Counter[str] = Counter()
     with _opened(path) as file:
         rows = csv.DictReader(file)
         missing = [name for name in _COLUMNS if name not in (rows.fieldnames or ())]
         if missing:
-            raise InputError(
-                "not a table of kernel times",
-                where=str(path),
-                value=f"without {', '.join(missing)}",
-                expected=f"columns {', '.join(_COLUMNS)}",
-                fix="give a .csv or .csv.gz with these columns",
-            )
+            raise _no_table(path, f"without {', '.join(missing)}")
         for row in rows:
-            time = _kernel_time(row, source=source or path.name)
+            time = _kernel_time(row, source=source)
             if time is None:
                 not_used[row["op"]] += 1
             else:

@@ -91,23 +91,31 @@ def measured_facts(fit: KernelFit, *, fitted_on: date) -> dict[str, Fact]:
 
 
 def kernel_facts(
-    chip: str, measured: Mapping[str, Mapping[str, Fact]], matmul_fraction: Mapping[str, float]
+    chip: str, measured: Mapping[str, Mapping[str, Fact]], before: Mapping[str, Mapping[str, Fact]]
 ) -> dict[str, Fact]:
-    """A chip's kernel parameters: measured on it, derived from its forward kernel, or borrowed.
+    """A chip's kernel parameters: measured on it, derived from its forward kernel, borrowed, or as they were.
 
     Args:
         chip: Name in the catalogue.
         measured: Facts of `measured_facts`, by chip.
-        matmul_fraction: What the best bf16 matmul of each chip reaches; another maker's fractions are scaled by it.
+        before: Facts as they were, by chip: what no relative was measured for stays, and another maker's fractions are
+            scaled by what the best bf16 matmul reaches.
     """
+    facts = _own_facts(chip, measured)
+    for key in KERNEL_KEYS:
+        if key not in facts:
+            found = _stated(chip, key) or _borrowed(chip, key, measured, before, own=facts) or before[chip].get(key)
+            facts |= {} if found is None else {key: found}
+    return facts
+
+
+def _own_facts(chip: str, measured: Mapping[str, Mapping[str, Fact]]) -> dict[str, Fact]:
+    """What was measured on a chip, and its backward kernel of attention where that follows from the forward one."""
     facts = dict(measured.get(chip, {}))
     if "attention_backward" not in facts and "attention_forward" in facts and chip in BACKWARD_OVER_FORWARD:
         ratio, source, note = BACKWARD_OVER_FORWARD[chip]
         value = float(f"{facts['attention_forward'].value * ratio:.3g}")
         facts["attention_backward"] = Fact(value=value, kind="derived", source=source, note=note)
-    for key in KERNEL_KEYS:
-        if key not in facts:
-            facts[key] = _stated(chip, key) or _borrowed(chip, key, measured, matmul_fraction, own=facts)
     return facts
 
 
@@ -197,25 +205,26 @@ def _borrowed(
     chip: str,
     key: str,
     measured: Mapping[str, Mapping[str, Fact]],
-    matmul_fraction: Mapping[str, float],
+    before: Mapping[str, Mapping[str, Fact]],
     *,
     own: Mapping[str, Fact],
-) -> Fact:
-    """The same number of the nearest relative; a lone forward kernel's backward keeps what the relative's does."""
-    lender = next(name for name in RELATIVES[chip] if key in measured.get(name, {}) or _is_lent(key, name))
-    lent = kernel_facts(lender, measured, matmul_fraction)[key]
-    if key == "attention_backward" and "attention_forward" in own:
+) -> Fact | None:
+    """The same number of the nearest relative; a lone forward kernel's backward keeps what the relative's does.
+
+    None where no relative was measured.
+    """
+    lender = next((name for name in RELATIVES[chip] if key in _own_facts(name, measured)), None)
+    if lender is None:
+        return None
+    lent = _own_facts(lender, measured)[key]
+    if key == "attention_backward" and "attention_forward" in own and "attention_forward" in measured.get(lender, {}):
         forward = measured[lender]["attention_forward"].value
         value = own["attention_forward"].value * lent.value / forward
         note = f"Forward times what the backward keeps of it on {lender} ({lent.value:g} / {forward:g})."
     elif chip == _OTHER_MAKER and key.partition(".")[0] in _FRACTIONS:
-        kept = matmul_fraction[chip] / matmul_fraction[lender]
+        kept = before[chip]["matmul.bf16"].value / before[lender]["matmul.bf16"].value
         value = lent.value * kept
         note = f"The fraction of {lender}, times what its best matmul keeps of that of {lender} ({kept:.3g}). Assumed."
     else:
         value, note = lent.value, f"As {lender}: its nearest measured relative; assumed."
     return Fact(value=float(f"{value:.3g}"), kind="derived", source="Ridgeline docs/calibration.md", note=note)
-
-
-def _is_lent(key: str, lender: str) -> bool:
-    return key == "attention_backward" and lender in BACKWARD_OVER_FORWARD
