@@ -1,4 +1,4 @@
-"""Attention on GPUs by other programs than the fastest kernel."""
+"""Attention by other programs than the fastest kernel."""
 
 from __future__ import annotations
 
@@ -48,5 +48,14 @@ def test_the_first_fused_kernels_took_longer_on_hopper_and_are_what_was_timed_on
             assert (slow_s - overhead_s) / (fast_s - overhead_s) == pytest.approx(ratio)
 
 
-def test_on_tpus_the_program_is_no_part_of_the_estimate_yet() -> None:
-    assert attention_s("v5p:2x2x2", "dot_product") == attention_s("v5p:2x2x2", None)
+def test_on_tpus_scores_that_are_not_fused_are_written_and_read_four_times_forward_and_eight_times_backward() -> None:
+    """Masked scores are computed too: two products forward, four backward."""
+    setting = setting_on("v5p:2x2x2")
+    efficiency = setting.efficiency
+    product_s = 2 * 2048 * 2048 * 16 * 128 / (setting.peak_flops_per_s("bf16") * efficiency.matmul["bf16"])
+    pass_s = 2048 * 2048 * 16 * 2 / (setting.hbm_bytes_per_s * efficiency.elementwise)
+
+    forward_s, backward_s = attention_s("v5p:2x2x2", "dot_product")
+
+    assert forward_s == pytest.approx(2 * product_s + 4 * pass_s + efficiency.matmul_overhead_s)
+    assert backward_s == pytest.approx(4 * product_s + 8 * pass_s + efficiency.matmul_overhead_s)

@@ -161,6 +161,11 @@ def test_a_policy_that_is_not_stated_is_full_and_the_others_are_laid_beside_it()
     assert [job.plan.remat.policy for job in case.alternatives if job.plan.remat] == ["minimal_with_context", "none"]
 
 
+def test_attention_that_is_not_fused_is_so_whatever_a_remark_says_of_later_kernels() -> None:
+    for said in ("dot_product", "dot_product (pre-flash)", "dot_product (before fuji had flash)"):
+        assert job_of(attention={"attention": said}).plan.attention.kernel == "dot_product"
+
+
 def test_the_batch_may_be_given_by_device() -> None:
     assert job_of(global_batch=None, per_device_batch=4).workload.global_batch == 1024
     assert job_of(global_batch=None, per_device_batch=2, grad_accum=2).workload.global_batch == 1024

@@ -38,13 +38,32 @@ Source: https://github.com/openxla/tokamax (783ea957, tokamax/data/autotuning/nv
 `pallas_triton_flash_attention` over the best `pallas_mosaic_gpu_flash_attention`."""
 
 SCORE_PASSES: Final = (6, 9)
-"""Reads and writes of all scores where no kernel fuses attention, forward and backward.
+"""Reads and writes of all scores where no kernel fuses attention on a GPU, forward and backward.
 
 Forward: the product writes them; scale, mask and softmax read and write; dropout too; the second product reads.
 Backward: probabilities read, their gradient written; dropout and softmax backward read and write (two, and three);
 two products read.
 Source: derived; Megatron-LM's fused scale-mask-softmax kernel (arXiv:2104.04473, section 4.2) leaves these.
 """
+
+
+COMPILED_SCORE_PASSES: Final = (4, 8)
+"""The same on a TPU, where XLA fuses what is elementwise into the product or the reduction beside it.
+
+Forward: the product writes them, masked; the maximum, the sum of exponentials and the second product read.
+Backward: their gradient written, then read with them for the sum of each row, and by the products of dQ and dK; the
+product of dV reads them once more. No dropout.
+Source: derived; XLA fuses producers into dots and reductions, and never one dot with another.
+"""
+
+
+def score_passes(*, is_compiled: bool) -> tuple[int, int]:
+    """Reads and writes of all scores, forward and backward, where a compiler fuses passes or kernels are apart.
+
+    >>> score_passes(is_compiled=True), score_passes(is_compiled=False)
+    ((4, 8), (6, 9))
+    """
+    return COMPILED_SCORE_PASSES if is_compiled else SCORE_PASSES
 
 
 def slower_ratios(chip_name: str, program: AttentionProgram | None) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ridgeline.cost.attention_program import SCORE_PASSES, scores_traffic_bytes, slower_ratios
+from ridgeline.cost.attention_program import score_passes, scores_traffic_bytes, slower_ratios
 from ridgeline.cost.collectives import Transfer, exchange, gather, permute
 from ridgeline.cost.context import PARTIAL_BYTES, causal_imbalance, ring_handed_bytes, ring_merge_bytes
 from ridgeline.cost.expert_bias import BACKWARD_BYTES, FORWARD_BYTES, expert_bias_bytes
@@ -159,7 +159,7 @@ def _bias_pass(
 
 
 def _attention(op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
-    is_plain = setting.attention_program == "dot_product" and setting.hardware.chip.switch is not None
+    is_plain = setting.attention_program == "dot_product"
     times_s = _plain_attention_s if is_plain else _fused_attention_s
     forward_s, backward_s = times_s(op, rows=rows, setting=setting, columns=columns)
     flops = _attention_flops(op, rows=rows, setting=setting, columns=columns)
@@ -173,7 +173,8 @@ def _attention(op: Attention, *, rows: Number, setting: TrainingSetting, columns
     )
     forward = _arithmetic(op.path, "forward", forward_s + overhead_s, flops, dtype)
     split = _ring if setting.context.strategy == "ring" else _gathered
-    return split(op, forward, gradient, rows=rows, setting=setting, columns=columns)
+    cost = split(op, forward, gradient, rows=rows, setting=setting, columns=columns)
+    return replace(cost, output="") if is_plain else cost  # its gradients read scores, which no name keeps
 
 
 def _attention_flops(op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> Number:
@@ -224,7 +225,7 @@ def _plain_attention_s(
     forward_s, backward_s = (
         scores_traffic_bytes(T=rows, S=reach, N=num_heads, b_a=setting.activation_bytes, num_passes=num_passes)
         / (setting.hbm_bytes_per_s * efficiency.elementwise)
-        for num_passes in SCORE_PASSES
+        for num_passes in score_passes(is_compiled=setting.hardware.chip.switch is None)
     )
     return products_s + forward_s, ATTENTION_BACKWARD_LEAST * products_s + backward_s
 

@@ -173,11 +173,11 @@ def _attention(attention: Record, *, framework: str) -> Tables:
     """The kernel and its tiles: as stated, else what the framework runs."""
     name = text(attention, "attention").lower()
     kernel: AttentionProgram | None = None
-    if attention.get("use_tokamax_splash") is True or any(word in name for word in _SPLASH):
+    if "dot_product" in name:  # first, for a remark beside it may say before which kernel that was
+        kernel = "dot_product"
+    elif attention.get("use_tokamax_splash") is True or any(word in name for word in _SPLASH):
         is_fused = any(attention.get(key) is True for key in _FUSED) or any(word in name for word in _SAY_FUSED)
         kernel = "splash" if is_fused or "torch" in framework.lower() else "flash"
-    elif "dot_product" in name:
-        kernel = "dot_product"
     tile = {"block_q": "q", "block_kv": "kv"} if kernel in {"splash", "flash"} else {}
     default = _TORCH_TILE if "torch" in framework.lower() else _TILE
     sizes = {key: _tile_size(attention, which) or default for key, which in tile.items()}
