@@ -155,7 +155,9 @@ def test_a_row_that_cannot_be_used_is_left_out_with_the_reason(record: object, r
     assert reason_of(record) == reason
 
 
-@pytest.mark.parametrize(("said", "policy"), [("yes", "full"), ("uniform", "full"), ("no", "none"), ("seq", "none")])
+@pytest.mark.parametrize(
+    ("said", "policy"), [("uniform", "full"), ("no", "none"), ("seq", "none"), ("core_attn", "minimal_with_context")]
+)
 def test_recomputation_has_several_names(said: str, policy: str) -> None:
     assert case_of(activation_checkpointing=said).job.plan.remat.policy == policy
 

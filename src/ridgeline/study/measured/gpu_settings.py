@@ -66,6 +66,9 @@ _PRECISIONS: Final[tuple[tuple[re.Pattern[str], Recipe], ...]] = (
 )
 """The first pattern that is found in what a row calls its precision."""
 
+_MODULES: Final = ("core", "attn", "op", "mlp", "moe", "mla", "layernorm")
+"""First words of what is recomputed alone (`core_attn`, `moe_act`, `mla_up_proj`), as Megatron names it."""
+
 _REMATS: Final[Mapping[str, str]] = {
     "true": "full",
     "full": "full",
@@ -80,6 +83,7 @@ _REMATS: Final[Mapping[str, str]] = {
     "selective": "minimal_with_context",
     "sel": "minimal_with_context",
     "seqsel": "minimal_with_context",
+    **dict.fromkeys(_MODULES, "minimal_with_context"),
 }
 
 
@@ -211,7 +215,7 @@ def remat_of(record: Record) -> Choice:
     policy = _REMATS.get(words[0])
     if policy is None:
         raise unusable("unknown recomputation", said, key="activation_checkpointing")
-    if words[0].startswith("sel"):
+    if words[0].startswith("sel") or words[0] in _MODULES:
         return Choice(value=policy, assumed=f"'{said}': what is cheap is computed again", others=("none",))
     return Choice(value=policy)
 
