@@ -54,7 +54,8 @@ FIGURES = {
     ),
     "docs/remat.svg": "ridgeline train llama3.1-70b --on tpu7x:4x4x4 --global-batch 256 --seq-len 8192",
     "docs/serving.svg": (
-        "ridgeline serve llama3.1-70b --on v6e:2x4 --prompt-len 1000 --generate-len 1000 --rate 20 --tpot 30ms --ttft 1s"
+        "ridgeline serve llama3.1-70b --on v6e:2x4 --prompt-len 1000 --generate-len 1000 --rate 20"
+        " --tpot 30ms --ttft 1s"
     ),
     "docs/sharding.svg": "ridgeline train llama3.1-70b --on tpu7x:4x4x4 --global-batch 256 --seq-len 8192 --why tp=8",
     "docs/book/rows.svg": "ridgeline roofline matmul --B 64 --D 4096 --F 16384 --on v5e --sweep B=1:8192",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ridgeline.cli.app import main
+from ridgeline.cost.calibration import load_efficiency
 from ridgeline.cost.causes import COMMUNICATION, time_by_cause
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.job import Compiler, ContextParallelism, Job, PlanRequest, Remat, Workload
@@ -109,13 +110,15 @@ def test_gathers_continue_inside_fusions_by_default_on_v5e_and_by_flags_on_v5p_a
     assert not any("sparse_core" in name for name in flags)
 
 
-def test_what_a_v5p_waits_for_is_said_to_be_hidden_only_by_flags() -> None:
+def test_of_what_a_v5p_waits_for_the_estimate_hides_what_measured_steps_hid_and_names_the_flags() -> None:
+    efficiency = load_efficiency("v5p")
+    shown = {"all_gather": efficiency.unhidden_gather, "reduce_scatter": efficiency.unhidden_sum}
     found = answered(job_of("v5p:4x4x4", {"fsdp": 64}))
 
     waits = [use for use in found.answer.collectives if not use.is_asynchronous]
     assert {use.kind for use in waits} == {"all_gather", "reduce_scatter"}
-    assert all(use.exposed_s == pytest.approx(use.busy_s) and "waits" in use.behind for use in waits)
-    assert any("the TensorCore waits for them" in line for line in found.answer.advice)
+    assert all(use.exposed_s == pytest.approx(use.busy_s * shown[use.kind]) for use in waits)
+    assert any("does not hide by default: with the flags" in line for line in found.answer.advice)
     assert any("as all-reduces" in line and "twice" in line for line in found.answer.advice)
     assert any(each.flag.name.endswith("fuse_all_reduce") for each in found.flags)
     assert any(each.flag.name.endswith("fuse_reduce_scatter") for each in found.flags)

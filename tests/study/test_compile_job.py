@@ -259,6 +259,7 @@ def test_a_refusal_for_the_hosts_memory_is_met_with_what_all_devices_of_a_host_n
     job = tiny_job(
         plan__remat=offload,
         plan__gradient_accumulation=1,
+        plan__optimizer={"state": "device"},
         workload__global_batch=4096,
         workload__seq_len=8192,
     )

@@ -118,7 +118,13 @@ def place(
         names = pins[logical].split() if logical in pins else [piece.axis.name for piece in left]
         open_to = [piece for piece in left if piece.axis.name in names]
         fast = [piece for piece in open_to if piece.axis.name not in NETWORKS]
-        taken = _whole_pieces(degree, fast) or _factors(degree, fast) or _factors(degree, open_to)
+        slices = [piece for piece in open_to if piece.axis.name == "dcn"]
+        taken = (
+            _whole_pieces(degree, fast)
+            or _whole_pieces(degree, slices)  # else another axis would straddle them
+            or _factors(degree, fast)
+            or _factors(degree, open_to)
+        )
         if taken is None:
             return None
         placed[logical] = taken
