@@ -64,7 +64,8 @@ FIGURES = {
 
 IN_PART = {
     "calibrate": "in part: from measured steps and kernel times; not yet by measuring this machine",
-    "export": "in part: MaxText; not yet XPK, Kubernetes or vLLM",
+    "export": "in part: MaxText, and vLLM with its Kubernetes manifest; not yet XPK or Kubernetes for training",
+    "serve": "in part: not yet prefix hits, speculation, or traces",
 }
 """Verbs that answer only some of their questions, with which."""
 
@@ -114,6 +115,9 @@ _REGION = re.compile(
 
 def main(arguments: Sequence[str]) -> int:
     """Write every page and figure; with `--check` write none, print what would change, and return 1 if any would."""
+    if unknown := [argument for argument in arguments if argument != "--check"]:
+        print(f"unknown argument {unknown[0]}: expected none, or --check", file=sys.stderr)
+        return 2
     check = "--check" in arguments
     stale = False
     for path, new in generated():
