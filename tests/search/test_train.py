@@ -251,7 +251,7 @@ def test_known_jobs_get_the_sharding_that_published_recipes_use(
     best = train(job).best
 
     assert best.plan.mesh[dominant] == max(best.plan.mesh.values())
-    assert 0.2 < best.mfu < 0.8
+    assert 0.2 < best.mfu < 0.75
 
 
 ACROSS_SLICES = replace(

@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.kernel_time import visited_keys
+from ridgeline.cost.kernel_time import computed_keys
 from ridgeline.cost.roofline import ATTENTION_BACKWARD_FACTOR, ATTENTION_BACKWARD_LEAST
 from ridgeline.cost.step_collectives import part_of
 from ridgeline.cost.training import training_step
@@ -91,12 +91,6 @@ def _executed_ratio(attention: Attention, setting: TrainingSetting, *, block_key
     visible_keys = keys_read(attention, seq_len=setting.seq_len)
     if block_keys is None:
         return keys_in_reach(attention, seq_len=setting.seq_len) / visible_keys
-    visited = visited_keys(
-        attention.span,
-        visible_keys=visible_keys,
-        sequence_keys=float(setting.seq_len),
-        tile=(block_keys, block_keys),
-        tile_pairs=0.0,
-        row_keys=0.0,
-    )
-    return float(visited) / visible_keys
+    tile, sequence_keys = (block_keys, block_keys), float(setting.seq_len)
+    computed = computed_keys(attention.span, visible_keys=visible_keys, sequence_keys=sequence_keys, tile=tile)
+    return float(computed) / visible_keys

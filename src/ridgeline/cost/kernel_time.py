@@ -88,10 +88,9 @@ def visited_keys(
     """Keys' worth of time that a tiled attention spends on a query, on average.
 
     The visible ones; at each edge of the mask half a tile that is masked out, though no more than the sequence has;
-    what starting each tile costs, and starting a row of them. Causal and chunked spans have one edge, sliding two,
-    full none.
+    what starting each tile costs, and starting a row of them.
 
-    Formula: min(visible + edges · max(q, kv)/2, S) · (1 + pairs/(q · kv)) + row
+    Formula: computed · (1 + pairs/(q · kv)) + row
 
     Source: docs/calibration.md.
 
@@ -109,10 +108,30 @@ def visited_keys(
         tile_pairs: What starting one costs, in query-key pairs.
         row_keys: What starting a row of them costs, in keys of one query.
     """
-    edges = {"causal": 1, "chunked": 1, "sliding": 2, "full": 0}[span.kind]
     queries, keys = tile
-    visited = smaller(visible_keys + edges * larger(queries, keys) / 2, sequence_keys)
-    return visited * (1.0 + tile_pairs / (queries * keys)) + row_keys
+    computed = computed_keys(span, visible_keys=visible_keys, sequence_keys=sequence_keys, tile=tile)
+    return computed * (1.0 + tile_pairs / (queries * keys)) + row_keys
+
+
+def computed_keys(span: Span, *, visible_keys: Number, sequence_keys: Number, tile: tuple[Number, Number]) -> Number:
+    """Keys that a tiled attention computes for a query, on average: whole tiles, those at the mask's edges too.
+
+    Formula: min(visible + edges · max(q, kv)/2, S)
+
+    Source: docs/calibration.md.
+
+    >>> from ridgeline.model.operations import Span
+    >>> computed_keys(Span(kind="causal"), visible_keys=4096.0, sequence_keys=8192.0, tile=(512.0, 512.0))
+    4352.0
+
+    Args:
+        span: What a query sees; causal and chunked spans have one edge, sliding two, full none.
+        visible_keys: A query's, on average.
+        sequence_keys: S.
+        tile: Queries and keys of one.
+    """
+    edges = {"causal": 1, "chunked": 1, "sliding": 2, "full": 0}[span.kind]
+    return smaller(visible_keys + edges * larger(*tile) / 2, sequence_keys)
 
 
 def tiled_width(*, width: Number, tile_size: int) -> Number:

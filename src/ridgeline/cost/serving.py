@@ -17,7 +17,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
-from ridgeline.cost.kernel_time import visited_keys
+from ridgeline.cost.kernel_time import computed_keys
 from ridgeline.cost.laws_memory import weight_bytes
 from ridgeline.cost.memory import MemoryColumns
 from ridgeline.cost.training import embed_dim, step_weights
@@ -282,14 +282,11 @@ def _visited(
         return cached_tokens(operation, setting) / columns.degree(("cp",))
     if block_keys is None:
         return float(setting.prompt_len)
-    visible_keys = keys_read(operation, seq_len=setting.prompt_len)
-    return visited_keys(
+    return computed_keys(
         operation.span,
-        visible_keys=visible_keys,
+        visible_keys=keys_read(operation, seq_len=setting.prompt_len),
         sequence_keys=float(setting.prompt_len),
         tile=(block_keys, block_keys),
-        tile_pairs=0.0,
-        row_keys=0.0,
     )
 
 
