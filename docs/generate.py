@@ -91,18 +91,18 @@ VERBS = {
 """Every verb there will be, as typed, and the question it answers."""
 
 PLANNER_MODULES = (
-    "cost/training.py",
-    "cost/layer.py",
-    "cost/operation.py",
-    "cost/quantization_pass.py",
-    "cost/context.py",
+    "cost/training/step.py",
+    "cost/training/layer.py",
+    "cost/training/operation.py",
+    "cost/training/quantization_pass.py",
+    "cost/training/context.py",
     "cost/roofline.py",
     "model/flops.py",
     "cost/collectives.py",
     "cost/wiring.py",
     "cost/placement.py",
-    "cost/memory.py",
-    "cost/working_set.py",
+    "cost/training/memory.py",
+    "cost/training/working_set.py",
     "cost/work.py",
     "cost/calibration.py",
 )
@@ -232,7 +232,7 @@ def manual(_: str) -> str:
 def formulas(which: str) -> str:
     """Formulas from their docstrings, module by module: the planner's, or those of `cost/` for other questions."""
     package = ROOT / "src" / "ridgeline"
-    others = {path.relative_to(package).as_posix() for path in (package / "cost").glob("*.py")} - set(PLANNER_MODULES)
+    others = {path.relative_to(package).as_posix() for path in (package / "cost").rglob("*.py")} - set(PLANNER_MODULES)
     names = {"planner": PLANNER_MODULES, "questions": sorted(others)}[which]
     trees = {name: ast.parse((package / name).read_text(encoding="utf-8")) for name in names}
     told = {name: tree for name, tree in trees.items() if which == "planner" or any(map(_is_formula, tree.body))}

@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
     from ridgeline.compiler.installed import CompilerName
     from ridgeline.compiler.process import Limits
-    from ridgeline.cost.chip_value import rank_chips
-    from ridgeline.cost.collective_answer import CollectiveAnswer, CollectiveKind
-    from ridgeline.cost.deduce import Deduced
-    from ridgeline.cost.einsum import einsum
-    from ridgeline.cost.expert_routing import expert_routing
-    from ridgeline.cost.laws import training_laws
-    from ridgeline.cost.laws_attention import attention_laws
-    from ridgeline.cost.laws_decode import decode_laws
-    from ridgeline.cost.laws_of_job import JobLaws
-    from ridgeline.cost.laws_serving import serving_memory
-    from ridgeline.cost.layer_communication import layer_communication
-    from ridgeline.cost.machine import bandwidth_ratios, dtype_speedups, machine_totals
-    from ridgeline.cost.padding import Padding
-    from ridgeline.cost.ridge import CriticalBatch, Ridge
-    from ridgeline.cost.roofline_answer import OperationRoofline
-    from ridgeline.cost.softmax_merge import merge_softmax
-    from ridgeline.cost.torus_question import num_neighbours, wiring, without_wraparound
-    from ridgeline.cost.transfer_question import PathAnswer, PointToPointAnswer
-    from ridgeline.cost.transfers import farthest_hops
-    from ridgeline.cost.transformer import transformer
+    from ridgeline.cost.laws.attention import attention_laws
+    from ridgeline.cost.laws.decode import decode_laws
+    from ridgeline.cost.laws.deduce import Deduced
+    from ridgeline.cost.laws.of_job import JobLaws
+    from ridgeline.cost.laws.serving import serving_memory
+    from ridgeline.cost.laws.system import training_laws
+    from ridgeline.cost.questions.chip_value import rank_chips
+    from ridgeline.cost.questions.collective_answer import CollectiveAnswer, CollectiveKind
+    from ridgeline.cost.questions.einsum import einsum
+    from ridgeline.cost.questions.expert_routing import expert_routing
+    from ridgeline.cost.questions.layer_communication import layer_communication
+    from ridgeline.cost.questions.machine import bandwidth_ratios, dtype_speedups, machine_totals
+    from ridgeline.cost.questions.padding import Padding
+    from ridgeline.cost.questions.ridge import CriticalBatch, Ridge
+    from ridgeline.cost.questions.roofline_answer import OperationRoofline
+    from ridgeline.cost.questions.softmax_merge import merge_softmax
+    from ridgeline.cost.questions.torus_question import num_neighbours, wiring, without_wraparound
+    from ridgeline.cost.questions.transfer_question import PathAnswer, PointToPointAnswer
+    from ridgeline.cost.questions.transfers import farthest_hops
+    from ridgeline.cost.questions.transformer import transformer
     from ridgeline.hardware.chip import Chip
     from ridgeline.hardware.scaling_book import scaling_book_figures
     from ridgeline.hardware.slice import Slice
@@ -127,32 +127,32 @@ __all__ = [
 ]
 
 _QUESTIONS = {
-    "attention_laws": "ridgeline.cost.laws_attention",
-    "bandwidth_ratios": "ridgeline.cost.machine",
+    "attention_laws": "ridgeline.cost.laws.attention",
+    "bandwidth_ratios": "ridgeline.cost.questions.machine",
     "calibrate": "ridgeline.study.steps.calibrate",
     "check_layout": "ridgeline.job.notation",
     "compile_function": "ridgeline.study.compile_function",
     "compile_serving": "ridgeline.study.compile_serving",
-    "decode_laws": "ridgeline.cost.laws_decode",
+    "decode_laws": "ridgeline.cost.laws.decode",
     "find_notation": "ridgeline.job.notation",
-    "dtype_speedups": "ridgeline.cost.machine",
+    "dtype_speedups": "ridgeline.cost.questions.machine",
     "duration_in": "ridgeline.units",
-    "einsum": "ridgeline.cost.einsum",
-    "expert_routing": "ridgeline.cost.expert_routing",
-    "farthest_hops": "ridgeline.cost.transfers",
-    "layer_communication": "ridgeline.cost.layer_communication",
-    "machine_totals": "ridgeline.cost.machine",
-    "merge_softmax": "ridgeline.cost.softmax_merge",
-    "num_neighbours": "ridgeline.cost.torus_question",
-    "rank_chips": "ridgeline.cost.chip_value",
+    "einsum": "ridgeline.cost.questions.einsum",
+    "expert_routing": "ridgeline.cost.questions.expert_routing",
+    "farthest_hops": "ridgeline.cost.questions.transfers",
+    "layer_communication": "ridgeline.cost.questions.layer_communication",
+    "machine_totals": "ridgeline.cost.questions.machine",
+    "merge_softmax": "ridgeline.cost.questions.softmax_merge",
+    "num_neighbours": "ridgeline.cost.questions.torus_question",
+    "rank_chips": "ridgeline.cost.questions.chip_value",
     "scaling_book_figures": "ridgeline.hardware.scaling_book",
     "serve": "ridgeline.study.serve_job",
-    "serving_memory": "ridgeline.cost.laws_serving",
-    "training_laws": "ridgeline.cost.laws",
-    "transformer": "ridgeline.cost.transformer",
+    "serving_memory": "ridgeline.cost.laws.serving",
+    "training_laws": "ridgeline.cost.laws.system",
+    "transformer": "ridgeline.cost.questions.transformer",
     "validate": "ridgeline.study.validate",
-    "wiring": "ridgeline.cost.torus_question",
-    "without_wraparound": "ridgeline.cost.torus_question",
+    "wiring": "ridgeline.cost.questions.torus_question",
+    "without_wraparound": "ridgeline.cost.questions.torus_question",
 }
 """Questions that the command line asks as part of a verb: exported as they are, each loaded when it is first named."""
 
@@ -355,7 +355,7 @@ def train_laws(
     Raises:
         InputError: The question is malformed, or the slice is no torus.
     """
-    from ridgeline.cost.laws_of_job import laws_of_job
+    from ridgeline.cost.laws.of_job import laws_of_job
 
     return laws_of_job(_job(job, arguments), given or {})
 
@@ -387,7 +387,7 @@ def roofline(operation: str = "work", **arguments: Unpack[OperationArguments]) -
             `work` for so many FLOPs and bytes.
         arguments: Its sizes by letter (`B=64, D=4096, F=16384`), its dtypes, where its arrays lie, and the machine.
     """
-    from ridgeline.cost.operation_roofline import operation_roofline
+    from ridgeline.cost.questions.operation_roofline import operation_roofline
     from ridgeline.job.operation_reading import read_operation
     from ridgeline.job.said import said
 
@@ -396,7 +396,7 @@ def roofline(operation: str = "work", **arguments: Unpack[OperationArguments]) -
 
 def ridge(**arguments: Unpack[RateArguments]) -> Ridge:
     """The arithmetic intensity from which a chip is bound by compute, for one unit, dtype and memory."""
-    from ridgeline.cost.ridge import ridge_of
+    from ridgeline.cost.questions.ridge import ridge_of
     from ridgeline.job.chip_reading import read_ridge
     from ridgeline.job.said import said
 
@@ -406,7 +406,7 @@ def ridge(**arguments: Unpack[RateArguments]) -> Ridge:
 
 def critical_batch(**arguments: Unpack[CriticalBatchArguments]) -> CriticalBatch:
     """The rows from which a matmul is compute-bound: by the rule for small batches and, with `D` and `F`, exactly."""
-    from ridgeline.cost.ridge import critical_batch_of
+    from ridgeline.cost.questions.ridge import critical_batch_of
     from ridgeline.job.chip_reading import read_ridge
     from ridgeline.job.said import said
 
@@ -422,8 +422,8 @@ def critical_batch(**arguments: Unpack[CriticalBatchArguments]) -> CriticalBatch
 
 def mxu(**arguments: Unpack[MatrixUnitArguments]) -> Deduced:
     """The matrix units of a chip: what follows from array size, clock and count, by quantity."""
-    from ridgeline.cost.chip_inside import MATRIX_UNIT
-    from ridgeline.cost.deduce import deduce
+    from ridgeline.cost.laws.deduce import deduce
+    from ridgeline.cost.questions.chip_inside import MATRIX_UNIT
     from ridgeline.job.chip_reading import read_matrix_unit
     from ridgeline.job.said import said
 
@@ -432,8 +432,8 @@ def mxu(**arguments: Unpack[MatrixUnitArguments]) -> Deduced:
 
 def vpu(**arguments: Unpack[VectorUnitArguments]) -> Deduced:
     """The vector units of a chip and their registers, by quantity."""
-    from ridgeline.cost.chip_inside import VECTOR_UNIT
-    from ridgeline.cost.deduce import deduce
+    from ridgeline.cost.laws.deduce import deduce
+    from ridgeline.cost.questions.chip_inside import VECTOR_UNIT
     from ridgeline.job.chip_reading import read_vector_unit
     from ridgeline.job.said import said
 
@@ -447,7 +447,7 @@ def padding(shape: str | Sequence[int], **arguments: Unpack[PaddingArguments]) -
         shape: `4096x14336`; the last two dimensions are tiled.
         arguments: `dtype`, and `on` for one TPU or `array` for a matrix unit of another size.
     """
-    from ridgeline.cost.padding import padding as padding_of
+    from ridgeline.cost.questions.padding import padding as padding_of
     from ridgeline.job.chip_reading import read_padding
     from ridgeline.job.said import said
 
@@ -463,7 +463,7 @@ def collective(kind: CollectiveKind, **arguments: Unpack[CollectiveArguments]) -
         arguments: The array (`bytes="34MB"`, or `shape` and `dtype`), `axis="x,y"` and `on="v5e:8x16"`, or sizes and
             rates without a slice.
     """
-    from ridgeline.cost.collective_question import collective as cost_of
+    from ridgeline.cost.questions.collective_question import collective as cost_of
     from ridgeline.job.said import said
     from ridgeline.job.transfer_reading import joined, read_collective
 
@@ -473,7 +473,7 @@ def collective(kind: CollectiveKind, **arguments: Unpack[CollectiveArguments]) -
 
 def point_to_point(**arguments: Unpack[PointToPointArguments]) -> PointToPointAnswer:
     """How long from one chip to another: hops, links used at once, first byte and last."""
-    from ridgeline.cost.transfer_question import point_to_point as cost_of
+    from ridgeline.cost.questions.transfer_question import point_to_point as cost_of
     from ridgeline.job.said import said
     from ridgeline.job.transfer_reading import joined, read_point_to_point
 
@@ -485,7 +485,7 @@ def point_to_point(**arguments: Unpack[PointToPointArguments]) -> PointToPointAn
 
 def path(**arguments: Unpack[PathArguments]) -> PathAnswer:
     """How long from all hosts over PCIe and ICI into one chip and through its matrix unit, and what is slowest."""
-    from ridgeline.cost.transfer_question import path as cost_of
+    from ridgeline.cost.questions.transfer_question import path as cost_of
     from ridgeline.job.said import said
     from ridgeline.job.transfer_reading import joined, read_path
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ridgeline.cost.operation import operation_cost
+from ridgeline.cost.training.operation import operation_cost
 from ridgeline.model.operations import Attention
 from tests.cost.settings import one_plan, setting_on
 

@@ -9,7 +9,7 @@ import pytest
 
 from ridgeline.cost.calibration import load_prior
 from ridgeline.cost.kernel_time import visited_keys
-from ridgeline.cost.operation import operation_cost
+from ridgeline.cost.training.operation import operation_cost
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.job import MESH_AXES, AttentionKernel, Job, PlanRequest, Remat, Workload
 from ridgeline.model.operations import Attention, Span

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ridgeline.cost.attention_program import slower_ratios
 from ridgeline.cost.calibration import calibrated_chips, load_prior
+from ridgeline.cost.training.attention_program import slower_ratios
 from ridgeline.study.kernels.writing import KERNEL_KEYS
 
 if TYPE_CHECKING:

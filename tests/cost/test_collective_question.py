@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.cost.collective_answer import CollectiveKind
-from ridgeline.cost.collective_question import collective
 from ridgeline.cost.collectives import exchange, gather, reduce
 from ridgeline.cost.placement import link_rate_bytes_per_s, links_of, place
+from ridgeline.cost.questions.collective_answer import CollectiveKind
+from ridgeline.cost.questions.collective_question import collective
 from ridgeline.errors import InputError
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.job import MESH_AXES
 from tests.messages import refusal
 
 if TYPE_CHECKING:
-    from ridgeline.cost.collective_answer import CollectiveAnswer
+    from ridgeline.cost.questions.collective_answer import CollectiveAnswer
 
 KINDS = get_args(CollectiveKind)
 

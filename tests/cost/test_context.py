@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ridgeline.cost.context import causal_imbalance
+from ridgeline.cost.training.context import causal_imbalance
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.job import MESH_AXES, ContextParallelism, Job, PlanRequest, Quantization, Remat, Workload
 from ridgeline.model.zoo import load_model

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ridgeline.cost.training import training_step
+from ridgeline.cost.training.step import training_step
 from ridgeline.model.spec import LayerSpec, MoeSpec
 from tests.cost.settings import ATTENTION, SPARSE, one_plan, setting_on
 

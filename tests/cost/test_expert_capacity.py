@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ridgeline.cost.training import training_step
+from ridgeline.cost.training.step import training_step
 from ridgeline.job.job import ExpertKernel, PlanRequest
 from ridgeline.search.setting import training_setting
 from tests.cost.settings import SPARSE, job_on, one_plan, setting_on

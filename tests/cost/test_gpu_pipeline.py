@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ridgeline.cost.pipeline import held_tables_share, spared_share
-from ridgeline.cost.training import training_step
+from ridgeline.cost.training.pipeline import held_tables_share, spared_share
+from ridgeline.cost.training.step import training_step
 from tests.cost.settings import DENSE, one_plan, setting_on
 
 if TYPE_CHECKING:

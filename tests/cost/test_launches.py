@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ridgeline.cost.launches import num_kernels
-from ridgeline.cost.training import training_step
+from ridgeline.cost.training.launches import num_kernels
+from ridgeline.cost.training.step import training_step
 from tests.cost.settings import one_plan, setting_on
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.cost.machine import bandwidth_ratios, dtype_speedups, machine_totals
-from ridgeline.cost.torus_question import num_neighbours, wiring, without_wraparound
+from ridgeline.cost.questions.machine import bandwidth_ratios, dtype_speedups, machine_totals
+from ridgeline.cost.questions.torus_question import num_neighbours, wiring, without_wraparound
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalog import load_chip
 from ridgeline.hardware.topology import parse_slice

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import ridgeline
 
 if TYPE_CHECKING:
-    from ridgeline.cost.roofline_answer import OperationRoofline
+    from ridgeline.cost.questions.roofline_answer import OperationRoofline
 
 V5E = {"peak": 197e12, "hbm_bandwidth": 820e9}  # Scaling Book, ch. 1
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.cost.serving import LANES, PhaseColumns, ServingSetting, serving_flops, serving_memory
+from ridgeline.cost.serving.device import LANES, PhaseColumns, ServingSetting, serving_flops, serving_memory
 from ridgeline.job.serving import ServingDtypes
 from ridgeline.model.accounting import account
 from ridgeline.model.tree import model_tree

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from ridgeline.cost.calibration import load_efficiency
 from ridgeline.cost.placement import links_of, place
-from ridgeline.cost.serving import PhaseColumns, ServingSetting
-from ridgeline.cost.serving_machine import Pass, ServingMachine
-from ridgeline.cost.serving_step import PASS_OVERHEAD_S, roofline_s, serving_pass
+from ridgeline.cost.serving.device import PhaseColumns, ServingSetting
+from ridgeline.cost.serving.machine import Pass, ServingMachine
+from ridgeline.cost.serving.step import PASS_OVERHEAD_S, roofline_s, serving_pass
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.serving import ServingDtypes
 from ridgeline.model.tree import model_tree

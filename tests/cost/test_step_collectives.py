@@ -6,9 +6,9 @@ from collections import defaultdict
 
 import pytest
 
-from ridgeline.cost.executed import executed_flops
-from ridgeline.cost.step_collectives import step_collectives
-from ridgeline.cost.training import training_step
+from ridgeline.cost.training.collectives import step_collectives
+from ridgeline.cost.training.executed import executed_flops
+from ridgeline.cost.training.step import training_step
 from ridgeline.job.origin import Setting
 from ridgeline.job.reading import read_job
 from ridgeline.search.pinned import pinned_columns

@@ -9,7 +9,7 @@ import pytest
 
 from ridgeline.cost.causes import time_by_cause
 from ridgeline.cost.collectives import Transfer
-from ridgeline.cost.training import local_elements, roofline_s, training_step
+from ridgeline.cost.training.step import local_elements, roofline_s, training_step
 from tests.cost.settings import one_plan, setting_on
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ridgeline.cost.layer import layer_cost
-from ridgeline.cost.training import training_step
+from ridgeline.cost.training.layer import layer_cost
+from ridgeline.cost.training.step import training_step
 from ridgeline.model.spec import LayerSpec, MoeSpec
 from tests.cost.settings import ATTENTION, SPARSE, one_plan, setting_on
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ridgeline.cost.transfer_question import path, point_to_point
-from ridgeline.cost.transfers import usable_ports
+from ridgeline.cost.questions.transfer_question import path, point_to_point
+from ridgeline.cost.questions.transfers import usable_ports
 from ridgeline.errors import InputError
 from ridgeline.hardware.topology import parse_slice
 

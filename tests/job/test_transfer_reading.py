@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import ridgeline
-from ridgeline.cost.collective_question import collective
-from ridgeline.cost.transfer_question import path, point_to_point
+from ridgeline.cost.questions.collective_question import collective
+from ridgeline.cost.questions.transfer_question import path, point_to_point
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.said import said
 from ridgeline.job.transfer_reading import read_collective

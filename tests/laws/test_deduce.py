@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ridgeline.cost.deduce import deduce, read_quantities, system
+from ridgeline.cost.laws.deduce import deduce, read_quantities, system
 from ridgeline.errors import InputError
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.cost.layer_communication import BACKWARD, FORWARD, layer_communication
+from ridgeline.cost.questions.layer_communication import BACKWARD, FORWARD, layer_communication
 from ridgeline.errors import InputError
 
 SIZES = {"B_tokens": 4194304, "D": 8192, "F": 28672, "X": 512, "Y": 8}

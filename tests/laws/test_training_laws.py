@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import ridgeline
 from ridgeline.cost.explain import paragraphs_of
-from ridgeline.cost.laws import LAWS, training_laws
-from ridgeline.cost.layer_communication import layer_communication
+from ridgeline.cost.laws.system import LAWS, training_laws
+from ridgeline.cost.questions.layer_communication import layer_communication
 from ridgeline.errors import InputError
 
 V5P = {"C_flops_per_s": 4.59e14, "W_ici_bytes_per_s": 1.8e11}

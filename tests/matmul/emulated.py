@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ridgeline.cost.resharding import Step
-    from ridgeline.cost.sharded_matmul import Strategy
+    from ridgeline.cost.sharding.resharding import Step
+    from ridgeline.cost.sharding.sharded_matmul import Strategy
     from ridgeline.job.sharding import ShardedArray
 
 Array: TypeAlias = NDArray[np.float64]

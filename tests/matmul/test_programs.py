@@ -23,7 +23,7 @@ from tests.matmul.compiled import Compiled, collectives
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ridgeline.cost.strategy_cost import StepCost
+    from ridgeline.cost.sharding.strategy_cost import StepCost
     from ridgeline.search.matmul_answer import MatmulAnswer
 
 IN_CI = bool(os.environ.get("CI"))

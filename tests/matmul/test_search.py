@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 import ridgeline
-from ridgeline.cost.layout import uneven_dim
-from ridgeline.cost.sharded_matmul import strategies
-from ridgeline.cost.strategy_cost import Setting, strategy_cost
+from ridgeline.cost.sharding.layout import uneven_dim
+from ridgeline.cost.sharding.sharded_matmul import strategies
+from ridgeline.cost.sharding.strategy_cost import Setting, strategy_cost
 from ridgeline.job.sharding import Product, ShardedArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ridgeline.cost.strategy_cost import StrategyCost
+    from ridgeline.cost.sharding.strategy_cost import StrategyCost
     from ridgeline.search.layouts import LayoutSearch
     from ridgeline.search.matmul_answer import MatmulAnswer
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.cost.resharding import reshard
-from ridgeline.cost.sharded_matmul import case_of, cases, inherited_output, strategies
+from ridgeline.cost.sharding.resharding import reshard
+from ridgeline.cost.sharding.sharded_matmul import case_of, cases, inherited_output, strategies
 from ridgeline.job.notation import read_notation
 from ridgeline.job.sharding import Product, Resharding, ShardedArray
 from tests.matmul.emulated import assert_same, blocks, einsum_of, multiplied, stepped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.layer import named_activations
+from ridgeline.cost.training.layer import named_activations
 from ridgeline.job.job import MESH_AXES
 from ridgeline.job.remat import LAYER_INPUT, keeps_unnamed, placements
 from ridgeline.model.tree import model_tree

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ridgeline.cost.collective_question import collective
-from ridgeline.cost.transfer_question import path, point_to_point
+from ridgeline.cost.questions.collective_question import collective
+from ridgeline.cost.questions.transfer_question import path, point_to_point
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.report.collective import (
     collective_json,

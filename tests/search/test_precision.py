@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.cli.app import main
-from ridgeline.cost.training import training_step
+from ridgeline.cost.training.step import training_step
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalog import load_chip
 from ridgeline.hardware.topology import parse_slice

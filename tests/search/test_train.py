@@ -8,8 +8,8 @@ from math import prod
 import numpy as np
 import pytest
 
-from ridgeline.cost.memory import training_memory
-from ridgeline.cost.training import training_step
+from ridgeline.cost.training.memory import training_memory
+from ridgeline.cost.training.step import training_step
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.job import ContextParallelism, Job, PlanRequest, Quantization, Remat, Workload

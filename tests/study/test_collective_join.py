@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ridgeline.cost.step_collectives import StepCollective
+from ridgeline.cost.training.collectives import StepCollective
 from ridgeline.hlo.collectives import Collective
 from ridgeline.hlo.parts import Place
 from ridgeline.hlo.summary import PlacedCollective

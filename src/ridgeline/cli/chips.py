@@ -51,7 +51,7 @@ def chips(
 
 
 def _catalogue(name: str | None) -> Answer:
-    from ridgeline.cost.explain_hardware import explain_chip
+    from ridgeline.cost.questions.explain_hardware import explain_chip
     from ridgeline.hardware.catalog import chip_names, load_chip
     from ridgeline.hardware.topology import parse_slice
     from ridgeline.report.chips import chip_json, chip_report, chips_json, chips_report
@@ -81,7 +81,7 @@ def _scaling_book(name: str | None) -> Answer:
 
 
 def _slice(hardware: Slice) -> Answer:
-    from ridgeline.cost.explain_hardware import explain_slice
+    from ridgeline.cost.questions.explain_hardware import explain_slice
     from ridgeline.report.chips import slice_json, slice_report
 
     return slice_report(hardware), slice_json(hardware), explain_slice(hardware)

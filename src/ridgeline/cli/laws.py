@@ -13,7 +13,7 @@ _EXAMPLE = "mfu=0.45,hbm_bytes=96GB"
 def answer_by_laws(job: Job, given: str | None, *, explain: bool, json: bool) -> None:
     """Prints what follows from a job and from the quantities given beside it."""
     from ridgeline.cli.output import print_json, print_report
-    from ridgeline.cost.laws_of_job import laws_of_job
+    from ridgeline.cost.laws.of_job import laws_of_job
     from ridgeline.job.mesh import parse_pairs
     from ridgeline.report.derivations import explained
     from ridgeline.report.laws import laws_json, laws_report

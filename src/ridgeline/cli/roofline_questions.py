@@ -12,8 +12,8 @@ from ridgeline.job.said import Said
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ridgeline.cost.collective_answer import CollectiveKind
     from ridgeline.cost.explain import Derivation
+    from ridgeline.cost.questions.collective_answer import CollectiveKind
     from ridgeline.job.said import Value
     from ridgeline.report.blocks import Report
     from ridgeline.report.chart import Chart
@@ -103,7 +103,7 @@ def _flag(name: str) -> str:
 
 
 def _operation(name: str, said: Said) -> Shown:
-    from ridgeline.cost.operation_roofline import operation_roofline
+    from ridgeline.cost.questions.operation_roofline import operation_roofline
     from ridgeline.job.operation_reading import read_operation
     from ridgeline.report.roofline import operation_json, operation_report
 
@@ -119,7 +119,7 @@ def _operation(name: str, said: Said) -> Shown:
 
 
 def _ridge(name: str, said: Said) -> Shown:
-    from ridgeline.cost.ridge import ridge_of, ridges_of
+    from ridgeline.cost.questions.ridge import ridge_of, ridges_of
     from ridgeline.job.chip_reading import read_ridge
     from ridgeline.job.rates_reading import read_machine
     from ridgeline.report.roofline import ridge_json, ridge_report
@@ -138,7 +138,7 @@ def _ridge(name: str, said: Said) -> Shown:
 
 
 def _critical_batch(name: str, said: Said) -> Shown:
-    from ridgeline.cost.ridge import critical_batch_of
+    from ridgeline.cost.questions.ridge import critical_batch_of
     from ridgeline.job.chip_reading import read_ridge
     from ridgeline.report.roofline import critical_batch_json, critical_batch_report
 
@@ -158,8 +158,8 @@ def _critical_batch(name: str, said: Said) -> Shown:
 
 
 def _unit(name: str, said: Said) -> Shown:
-    from ridgeline.cost.chip_inside import MATRIX_UNIT, VECTOR_UNIT
-    from ridgeline.cost.deduce import deduce
+    from ridgeline.cost.laws.deduce import deduce
+    from ridgeline.cost.questions.chip_inside import MATRIX_UNIT, VECTOR_UNIT
     from ridgeline.job.chip_reading import read_matrix_unit, read_vector_unit
     from ridgeline.report.chip_inside import unit_json, unit_report
 
@@ -180,7 +180,7 @@ def _unit(name: str, said: Said) -> Shown:
 
 
 def _padding(_: str, said: Said) -> Shown:
-    from ridgeline.cost.padding import padding
+    from ridgeline.cost.questions.padding import padding
     from ridgeline.job.chip_reading import read_padding
     from ridgeline.report.chip_inside import padding_json, padding_report
 
@@ -190,8 +190,8 @@ def _padding(_: str, said: Said) -> Shown:
 
 
 def _collective(name: str, said: Said) -> Shown:
-    from ridgeline.cost.collective_answer import KINDS
-    from ridgeline.cost.collective_question import collective
+    from ridgeline.cost.questions.collective_answer import KINDS
+    from ridgeline.cost.questions.collective_question import collective
     from ridgeline.job.transfer_reading import read_collective
     from ridgeline.report.collective import collective_json, collective_report
 
@@ -202,7 +202,7 @@ def _collective(name: str, said: Said) -> Shown:
 
 
 def _point_to_point(_: str, said: Said) -> Shown:
-    from ridgeline.cost.transfer_question import point_to_point
+    from ridgeline.cost.questions.transfer_question import point_to_point
     from ridgeline.job.transfer_reading import read_point_to_point
     from ridgeline.report.collective import point_to_point_json, point_to_point_report
 
@@ -214,7 +214,7 @@ def _point_to_point(_: str, said: Said) -> Shown:
 
 
 def _path(_: str, said: Said) -> Shown:
-    from ridgeline.cost.transfer_question import path
+    from ridgeline.cost.questions.transfer_question import path
     from ridgeline.job.transfer_reading import read_path
     from ridgeline.report.collective import path_json, path_report
 

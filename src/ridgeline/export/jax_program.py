@@ -17,8 +17,8 @@ from ridgeline.job.sharding import ways
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ridgeline.cost.resharding import Step
-    from ridgeline.cost.sharded_matmul import Strategy
+    from ridgeline.cost.sharding.resharding import Step
+    from ridgeline.cost.sharding.sharded_matmul import Strategy
     from ridgeline.job.sharding import Axes, Product, ShardedArray
 
 _DTYPES: Mapping[str, str] = {

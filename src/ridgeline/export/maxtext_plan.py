@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import nextafter
 from typing import TYPE_CHECKING, Final
 
-from ridgeline.cost.pipeline import stacked_layers
+from ridgeline.cost.training.pipeline import stacked_layers
 from ridgeline.errors import InputError
 from ridgeline.export.maxtext_version import maxtext_version
 from ridgeline.job.job import DCN_AXES, ICI_AXES

@@ -12,7 +12,7 @@ from math import prod
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
-from ridgeline.cost.serving import cached_attentions
+from ridgeline.cost.serving.device import cached_attentions
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.export.vllm_version import vllm_version
 from ridgeline.model.tree import model_tree

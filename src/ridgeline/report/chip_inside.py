@@ -21,8 +21,8 @@ from ridgeline.units import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ridgeline.cost.deduce import Deduced
-    from ridgeline.cost.padding import Padding, Tiling
+    from ridgeline.cost.laws.deduce import Deduced
+    from ridgeline.cost.questions.padding import Padding, Tiling
     from ridgeline.report.jsonable import Json
 
 _LABELS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.explain_hardware import explain_chip, explain_slice
+from ridgeline.cost.questions.explain_hardware import explain_chip, explain_slice
 from ridgeline.hardware.topology import shapes_in_words, written
 from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report, Table
 from ridgeline.report.derivations import derivations_json

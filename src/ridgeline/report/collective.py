@@ -6,7 +6,7 @@ from dataclasses import fields
 from math import isnan
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.collective_answer import TRANSPOSES
+from ridgeline.cost.questions.collective_answer import TRANSPOSES
 from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Report, Table
 from ridgeline.report.derivations import derivations_json
 from ridgeline.report.jsonable import Json, jsonable
@@ -15,8 +15,8 @@ from ridgeline.units import format_count, format_decimal_bytes, format_flops, fo
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from ridgeline.cost.collective_answer import Bound, CollectiveAnswer, ExchangeCounts
-    from ridgeline.cost.transfer_question import PathAnswer, PathStageName, PointToPointAnswer
+    from ridgeline.cost.questions.collective_answer import Bound, CollectiveAnswer, ExchangeCounts
+    from ridgeline.cost.questions.transfer_question import PathAnswer, PathStageName, PointToPointAnswer
     from ridgeline.report.blocks import Piece
 
 _BOUNDS: Mapping[Bound, str] = {

@@ -13,8 +13,8 @@ from ridgeline.units import format_bytes, format_count, format_flops, format_fra
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ridgeline.cost.laws import Gate, TrainingLaws
-    from ridgeline.cost.laws_of_job import JobLaws
+    from ridgeline.cost.laws.of_job import JobLaws
+    from ridgeline.cost.laws.system import Gate, TrainingLaws
     from ridgeline.report.jsonable import Json
 
 _GATES: Mapping[str, tuple[str, str, str]] = {

@@ -13,9 +13,9 @@ from ridgeline.units import format_bytes, format_count, format_decimal_bytes, fo
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ridgeline.cost.layout import ArrayLayout
-    from ridgeline.cost.sharded_matmul import Case
-    from ridgeline.cost.strategy_cost import Bound, StepCost, StrategyCost
+    from ridgeline.cost.sharding.layout import ArrayLayout
+    from ridgeline.cost.sharding.sharded_matmul import Case
+    from ridgeline.cost.sharding.strategy_cost import Bound, StepCost, StrategyCost
     from ridgeline.report.blocks import Piece
     from ridgeline.search.layouts import LayoutChoice, LayoutSearch
     from ridgeline.search.matmul_answer import MatmulAnswer, ProductAnswer

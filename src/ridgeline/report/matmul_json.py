@@ -8,8 +8,8 @@ from ridgeline.report.derivations import derivations_json
 from ridgeline.report.jsonable import Json, jsonable
 
 if TYPE_CHECKING:
-    from ridgeline.cost.layout import ArrayLayout
-    from ridgeline.cost.strategy_cost import StepCost, StrategyCost
+    from ridgeline.cost.sharding.layout import ArrayLayout
+    from ridgeline.cost.sharding.strategy_cost import StepCost, StrategyCost
     from ridgeline.search.layouts import LayoutChoice, LayoutSearch
     from ridgeline.search.matmul_answer import MatmulAnswer, ProductAnswer
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, assert_never
 
-from ridgeline.cost.transformer import transformer
+from ridgeline.cost.questions.transformer import transformer
 from ridgeline.job.job import BYTES_OF, Dtype, Remat
 from ridgeline.job.remat import placements
 from ridgeline.model.accounting import TRAINING_PASSES, account, kept_elements_per_token
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ridgeline.cost.explain import Derivation
-    from ridgeline.cost.transformer import TransformerCount
+    from ridgeline.cost.questions.transformer import TransformerCount
     from ridgeline.model.accounting import ModelAccount, PartAccount
     from ridgeline.model.spec import ChannelSpec, LayerSpec, MixerSpec, ModelSpec
     from ridgeline.report.jsonable import Json

@@ -23,8 +23,8 @@ from ridgeline.units import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ridgeline.cost.ridge import CriticalBatch, Ridge
-    from ridgeline.cost.roofline_answer import Bound, OperationRoofline, Traffic
+    from ridgeline.cost.questions.ridge import CriticalBatch, Ridge
+    from ridgeline.cost.questions.roofline_answer import Bound, OperationRoofline, Traffic
     from ridgeline.report.jsonable import Json
 
 BOUNDS: Mapping[Bound, str] = {

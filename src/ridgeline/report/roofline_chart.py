@@ -13,7 +13,7 @@ from ridgeline.units import format_count, format_flops_per_s
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ridgeline.cost.roofline_answer import OperationRoofline, Traffic
+    from ridgeline.cost.questions.roofline_answer import OperationRoofline, Traffic
 
 _ROOM = 10.0
 """How far an axis goes beyond what it shows, as a factor."""

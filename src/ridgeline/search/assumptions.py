@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.context import causal_imbalance
+from ridgeline.cost.training.context import causal_imbalance
 from ridgeline.job.precision import takes_experts
 from ridgeline.model.accounting import operations
 from ridgeline.model.operations import ExpertMatmul

@@ -1,6 +1,6 @@
 """`--communication`: every collective of the best plan, what hides it, what carries it, and what accumulation costs.
 
-The collectives are those of `cost/step_collectives.py`; their times are those of the tree that costed the plan.
+The collectives are those of `cost/training/collectives.py`; their times are those of the tree that costed the plan.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from ridgeline.cost.memory import training_memory
 from ridgeline.cost.placement import TORUS_AXES
-from ridgeline.cost.step_collectives import KINDS, step_collectives
-from ridgeline.cost.training import training_step
+from ridgeline.cost.training.collectives import KINDS, step_collectives
+from ridgeline.cost.training.memory import training_memory
+from ridgeline.cost.training.step import training_step
 from ridgeline.cost.work import shown_shares
 from ridgeline.job.job import BATCH_AXES, DCN_AXES
 from ridgeline.search.estimate import verdict

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ridgeline.cost.layer import named_activations
-from ridgeline.cost.memory import training_memory
-from ridgeline.cost.training import training_step
+from ridgeline.cost.training.layer import named_activations
+from ridgeline.cost.training.memory import training_memory
+from ridgeline.cost.training.step import training_step
 from ridgeline.job.job import Remat
 from ridgeline.job.remat import CUSTOM_NAMES, LAYER_INPUT, placement_columns, placements
 

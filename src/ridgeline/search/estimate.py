@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.causes import busy_s
-from ridgeline.cost.laws_run import available_flops, chip_s, mfu
-from ridgeline.cost.memory import largest_tensors, training_memory
+from ridgeline.cost.laws.run import available_flops, chip_s, mfu
 from ridgeline.cost.placement import describe
-from ridgeline.cost.training import roofline_s, training_step
+from ridgeline.cost.training.memory import largest_tensors, training_memory
+from ridgeline.cost.training.step import roofline_s, training_step
 from ridgeline.model.flop_convention import CONVENTIONS, training_flops_per_token
 from ridgeline.search.answer import Bound, MemoryEstimate, Plan, PlanEstimate, StepEstimate, Verdict
 from ridgeline.search.interval import interval_half_width

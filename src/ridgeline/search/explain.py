@@ -9,11 +9,11 @@ from ridgeline.cost.causes import COMMUNICATION
 from ridgeline.cost.collectives import all_gather_s, all_reduce_s, all_to_all_s, permute_s
 from ridgeline.cost.columns import tokens_per_microbatch
 from ridgeline.cost.explain import Derivation, derive
-from ridgeline.cost.laws_memory import gradient_bytes, optimizer_bytes, weight_bytes
-from ridgeline.cost.laws_run import available_flops, chip_s, mfu, num_steps, run_s, run_usd
+from ridgeline.cost.laws.memory import gradient_bytes, optimizer_bytes, weight_bytes
+from ridgeline.cost.laws.run import available_flops, chip_s, mfu, num_steps, run_s, run_usd
 from ridgeline.cost.product import product_demand, product_formula
 from ridgeline.cost.roofline import attention_flops, compute_s, matmul_flops, transfer_s
-from ridgeline.cost.training import local_elements, published_host_rate_bytes_per_s, state_elements
+from ridgeline.cost.training.step import local_elements, published_host_rate_bytes_per_s, state_elements
 from ridgeline.job.job import BYTES_OF
 from ridgeline.model.accounting import keys_read, operations
 from ridgeline.model.operations import Attention, ExpertMatmul, Matmul

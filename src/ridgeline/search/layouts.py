@@ -12,10 +12,10 @@ from functools import cache
 from itertools import product as combinations
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ridgeline.cost.layout import uneven_dim
-from ridgeline.cost.resharding import collectives_of, reshard
-from ridgeline.cost.sharded_matmul import strategy
-from ridgeline.cost.strategy_cost import math_s, step_cost, strategy_cost, traffic_s
+from ridgeline.cost.sharding.layout import uneven_dim
+from ridgeline.cost.sharding.resharding import collectives_of, reshard
+from ridgeline.cost.sharding.sharded_matmul import strategy
+from ridgeline.cost.sharding.strategy_cost import math_s, step_cost, strategy_cost, traffic_s
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.job.sharding import Product, ShardedArray
 from ridgeline.units import format_bytes
@@ -23,7 +23,7 @@ from ridgeline.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ridgeline.cost.strategy_cost import Setting, StrategyCost
+    from ridgeline.cost.sharding.strategy_cost import Setting, StrategyCost
 
 Split: TypeAlias = "Mapping[str, str | None]"
 """The dimension that each mesh axis splits during the product."""

@@ -6,13 +6,13 @@ from dataclasses import replace
 from math import inf, isnan
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.layout import array_layout, uneven_dim
-from ridgeline.cost.mesh_machine import MeshMachine, machine_of_rates, machine_on
-from ridgeline.cost.resharding import collectives_of, reshard
-from ridgeline.cost.sharded_matmul import cases, inherited_output, strategies
-from ridgeline.cost.strategy_cost import Setting, product_flops, step_cost, strategy_cost
-from ridgeline.cost.strategy_explain import explain_array, explain_step, explain_strategy, gather_rules
-from ridgeline.cost.strategy_thresholds import compute_bound_from, winner_changes
+from ridgeline.cost.sharding.layout import array_layout, uneven_dim
+from ridgeline.cost.sharding.mesh_machine import MeshMachine, machine_of_rates, machine_on
+from ridgeline.cost.sharding.resharding import collectives_of, reshard
+from ridgeline.cost.sharding.sharded_matmul import cases, inherited_output, strategies
+from ridgeline.cost.sharding.strategy_cost import Setting, product_flops, step_cost, strategy_cost
+from ridgeline.cost.sharding.strategy_explain import explain_array, explain_step, explain_strategy, gather_rules
+from ridgeline.cost.sharding.strategy_thresholds import compute_bound_from, winner_changes
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.job.sharding import Product, Resharding, ShardedArray
 from ridgeline.search.layouts import LayoutSearch, best_layouts

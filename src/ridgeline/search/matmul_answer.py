@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isclose, isnan, nan
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.resharding import axes_of, kinds_of, told
+from ridgeline.cost.sharding.resharding import axes_of, kinds_of, told
 from ridgeline.errors import InputError
 from ridgeline.job.sharding import joined
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ridgeline.cost.explain import Derivation
-    from ridgeline.cost.layout import ArrayLayout
-    from ridgeline.cost.mesh_machine import MeshMachine
-    from ridgeline.cost.resharding import Step
-    from ridgeline.cost.sharded_matmul import Case
-    from ridgeline.cost.strategy_cost import StepCost, StrategyCost
-    from ridgeline.cost.strategy_explain import GatherRules
-    from ridgeline.cost.strategy_thresholds import Threshold
+    from ridgeline.cost.sharding.layout import ArrayLayout
+    from ridgeline.cost.sharding.mesh_machine import MeshMachine
+    from ridgeline.cost.sharding.resharding import Step
+    from ridgeline.cost.sharding.sharded_matmul import Case
+    from ridgeline.cost.sharding.strategy_cost import StepCost, StrategyCost
+    from ridgeline.cost.sharding.strategy_explain import GatherRules
+    from ridgeline.cost.sharding.strategy_thresholds import Threshold
     from ridgeline.job.matmul_question import MatmulQuestion
     from ridgeline.job.sharding import Axes, Product
     from ridgeline.search.layouts import LayoutSearch

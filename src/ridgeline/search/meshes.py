@@ -13,8 +13,8 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.columns import TENSOR_AXES
-from ridgeline.cost.pipeline import most_stages
 from ridgeline.cost.placement import NO_PINS, groups_of, links_of, place
+from ridgeline.cost.training.pipeline import most_stages
 from ridgeline.job.job import BATCH_AXES, DCN_AXES, ICI_AXES
 from ridgeline.model.operations import Attention, ExpertMatmul, Matmul
 

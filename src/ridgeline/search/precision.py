@@ -14,7 +14,8 @@ from ridgeline.cost.causes import ATTENTION, COMMUNICATION, RECOMPUTE, time_by_c
 from ridgeline.cost.columns import gathered_shards, tokens_per_microbatch
 from ridgeline.cost.explain import derive
 from ridgeline.cost.product import is_quantized, product_demand
-from ridgeline.cost.quantization_pass import (
+from ridgeline.cost.training.collectives import part_of, step_collectives
+from ridgeline.cost.training.quantization_pass import (
     NARROW_BYTES,
     SCALE_BYTES,
     SUB_CHANNEL_SIZE,
@@ -22,8 +23,7 @@ from ridgeline.cost.quantization_pass import (
     rounding_pass_bytes,
     scale_pass_bytes,
 )
-from ridgeline.cost.step_collectives import part_of, step_collectives
-from ridgeline.cost.training import training_step
+from ridgeline.cost.training.step import training_step
 from ridgeline.errors import InfeasibleError
 from ridgeline.job.precision import parse_quantization
 from ridgeline.model.accounting import operations

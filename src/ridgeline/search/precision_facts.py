@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ridgeline.cost.quantization_pass import SUB_CHANNEL_SIZE
+from ridgeline.cost.training.quantization_pass import SUB_CHANNEL_SIZE
 from ridgeline.units import format_fraction
 
 if TYPE_CHECKING:

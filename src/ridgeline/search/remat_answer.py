@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ridgeline.cost.memory import training_memory
-from ridgeline.cost.training import training_step
+from ridgeline.cost.training.memory import training_memory
+from ridgeline.cost.training.step import training_step
 from ridgeline.job.remat import LAYER_INPUT
 from ridgeline.search.answer import MOMENTS, KeptValue, RematAnswer, RematChoice
 from ridgeline.search.custom_remat import PLACEMENTS, best_policies, codes_of, cost_policies, placeable_names

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.causes import COMMUNICATION, time_by_cause
 from ridgeline.cost.explain import derive
-from ridgeline.cost.laws_of_job import laws_of_job
+from ridgeline.cost.laws.of_job import laws_of_job
 from ridgeline.cost.scaling import gained_share, scaling_efficiency, scaling_speedup
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.hardware.sizes import resized

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ridgeline.cost.calibration import load_efficiency
-from ridgeline.cost.serving import LANES, ServingSetting
-from ridgeline.cost.serving_machine import ServingMachine
+from ridgeline.cost.serving.device import LANES, ServingSetting
+from ridgeline.cost.serving.machine import ServingMachine
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.model.tree import model_tree
 from ridgeline.search.answer import Rejected, SearchStatistics

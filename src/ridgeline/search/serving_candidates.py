@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ridgeline.cost.serving_memory import engine_bytes
-from ridgeline.cost.serving_steady import (
+from ridgeline.cost.serving.memory import engine_bytes
+from ridgeline.cost.serving.steady import (
     first_token_s,
     mixed_token_s,
     prefill_server_ratio,
     prefill_share,
     requests_per_s,
 )
-from ridgeline.cost.serving_step import serving_pass
+from ridgeline.cost.serving.step import serving_pass
 from ridgeline.search.serving_plans import (
     CHUNKS,
     decode_memory,
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ridgeline.cost.serving import PhaseColumns
-    from ridgeline.cost.serving_machine import ServingMachine
+    from ridgeline.cost.serving.device import PhaseColumns
+    from ridgeline.cost.serving.machine import ServingMachine
     from ridgeline.job.serving import ServingJob
     from ridgeline.search.serving_meshes import ServingMesh
     from ridgeline.search.serving_plans import ServingTable

@@ -6,13 +6,13 @@ from math import ceil, nan
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.critical_size import small_batch_critical_rows
-from ridgeline.cost.laws_batch import alpha_flops_per_byte, tensor_largest_degree
-from ridgeline.cost.laws_decode import beta_ratio, crossover_keys, decode_critical_rows, tensor_memory_degree
-from ridgeline.cost.serving import held_cache_bytes
-from ridgeline.cost.serving_memory import engine_bytes
-from ridgeline.cost.serving_steady import million_tokens_usd
-from ridgeline.cost.serving_step import PASS_OVERHEAD_S, roofline_s, serving_pass
-from ridgeline.cost.training import step_weights
+from ridgeline.cost.laws.batch import alpha_flops_per_byte, tensor_largest_degree
+from ridgeline.cost.laws.decode import beta_ratio, crossover_keys, decode_critical_rows, tensor_memory_degree
+from ridgeline.cost.serving.device import held_cache_bytes
+from ridgeline.cost.serving.memory import engine_bytes
+from ridgeline.cost.serving.steady import million_tokens_usd
+from ridgeline.cost.serving.step import PASS_OVERHEAD_S, roofline_s, serving_pass
+from ridgeline.cost.training.step import step_weights
 from ridgeline.model.accounting import operations
 from ridgeline.model.operations import ExpertMatmul
 from ridgeline.search.answer import MemoryEstimate
@@ -25,8 +25,8 @@ from ridgeline.units import format_fraction, format_seconds
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ridgeline.cost.serving import PhaseColumns
-    from ridgeline.cost.serving_machine import ServingMachine
+    from ridgeline.cost.serving.device import PhaseColumns
+    from ridgeline.cost.serving.machine import ServingMachine
     from ridgeline.cost.work import Part
     from ridgeline.search.serving_answer import ServingBound
     from ridgeline.search.serving_candidates import Candidates

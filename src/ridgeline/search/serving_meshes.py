@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
 from ridgeline.cost.placement import links_of, place
-from ridgeline.cost.training import step_weights
+from ridgeline.cost.training.step import step_weights
 from ridgeline.job.job import BATCH_AXES
 from ridgeline.job.mesh import pinned_degrees
 from ridgeline.search.meshes import divisors

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ridgeline.cost.placement import GROUPS
-from ridgeline.cost.serving import PhaseColumns, cached_attentions, held_cache_bytes, kv_head_shards
-from ridgeline.cost.serving_machine import Pass
-from ridgeline.cost.serving_memory import engine_bytes, engine_memory
+from ridgeline.cost.serving.device import PhaseColumns, cached_attentions, held_cache_bytes, kv_head_shards
+from ridgeline.cost.serving.machine import Pass
+from ridgeline.cost.serving.memory import engine_bytes, engine_memory
 from ridgeline.job.job import BATCH_AXES, MESH_AXES
 from ridgeline.search.link_columns import stacked_links, taken_links
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ridgeline.cost.collectives import Link
-    from ridgeline.cost.memory import MemoryColumns
-    from ridgeline.cost.serving_machine import ServingMachine
+    from ridgeline.cost.serving.machine import ServingMachine
+    from ridgeline.cost.training.memory import MemoryColumns
     from ridgeline.cost.work import Number
     from ridgeline.model.operations import ModelTree
     from ridgeline.search.serving_meshes import ServingMesh

@@ -11,10 +11,10 @@ from dataclasses import replace
 from math import ceil, isfinite
 from typing import TYPE_CHECKING, Final
 
-from ridgeline.cost.serving import PhaseColumns, cache_bytes, cached_attentions
-from ridgeline.cost.serving_machine import Pass
-from ridgeline.cost.serving_memory import page_tokens
-from ridgeline.cost.serving_step import serving_pass
+from ridgeline.cost.serving.device import PhaseColumns, cache_bytes, cached_attentions
+from ridgeline.cost.serving.machine import Pass
+from ridgeline.cost.serving.memory import page_tokens
+from ridgeline.cost.serving.step import serving_pass
 from ridgeline.job.job import BATCH_AXES
 from ridgeline.job.traffic import FixedLength, Traffic
 from ridgeline.search.engine.arrivals import draw_requests
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ridgeline.cost.serving_machine import ServingMachine
+    from ridgeline.cost.serving.machine import ServingMachine
     from ridgeline.job.serving import ServingJob
     from ridgeline.search.engine.latency import Latency, Quantiles
     from ridgeline.search.engine.times import StepTable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.serving_memory import ENGINE_SHARE, engine_bytes, page_tokens
-from ridgeline.cost.serving_step import PASS_OVERHEAD_S
+from ridgeline.cost.serving.memory import ENGINE_SHARE, engine_bytes, page_tokens
+from ridgeline.cost.serving.step import PASS_OVERHEAD_S
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.search.serving_plans import decode_memory
 from ridgeline.search.serving_tails import NUM_REQUESTS

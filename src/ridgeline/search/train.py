@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from ridgeline.cost.laws_run import chip_s, num_steps, run_s, run_usd
-from ridgeline.cost.memory import training_memory
-from ridgeline.cost.training import training_step
+from ridgeline.cost.laws.run import chip_s, num_steps, run_s, run_usd
+from ridgeline.cost.training.memory import training_memory
+from ridgeline.cost.training.step import training_step
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.search.answer import NoPlan, PlanEstimate, Rejected, RunEstimate, SearchStatistics, TrainAnswer

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from math import nan
 from typing import TYPE_CHECKING, Final
 
-from ridgeline.cost.executed import executed_flops
-from ridgeline.cost.memory import training_memory
 from ridgeline.cost.roofline import ATTENTION_BACKWARD_FACTOR
-from ridgeline.cost.step_collectives import step_collectives
+from ridgeline.cost.training.collectives import step_collectives
+from ridgeline.cost.training.executed import executed_flops
+from ridgeline.cost.training.memory import training_memory
 from ridgeline.hlo.parts import Place
 from ridgeline.search.explain import explain_plan
 from ridgeline.search.pinned import pinned_columns
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ridgeline.cost.columns import PlanColumns, TrainingSetting
-    from ridgeline.cost.executed import ExecutedFlops
     from ridgeline.cost.explain import Derivation
+    from ridgeline.cost.training.executed import ExecutedFlops
     from ridgeline.hlo.summary import HloSummary
     from ridgeline.job.job import Job
     from ridgeline.search.answer import PlanEstimate

@@ -20,7 +20,7 @@ from ridgeline.study.collective_row import CollectiveRow, half_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from ridgeline.cost.step_collectives import StepCollective
+    from ridgeline.cost.training.collectives import StepCollective
     from ridgeline.hlo.collectives import Collective
     from ridgeline.hlo.summary import PlacedCollective
     from ridgeline.study.collective_row import Half

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ridgeline.compiler.compilation import compile_program
 from ridgeline.compiler.installed import own_compiler
-from ridgeline.cost.memory import logits_gradient_bytes
+from ridgeline.cost.training.memory import logits_gradient_bytes
 from ridgeline.hlo.summary import summarise
 from ridgeline.hlo.text import parse_hlo
 from ridgeline.search.estimate import verdict

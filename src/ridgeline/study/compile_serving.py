@@ -10,8 +10,8 @@ from ridgeline.compiler.compilation import compile_program
 from ridgeline.compiler.installed import check_installed, own_compiler, usable_compiler
 from ridgeline.compiler.our_program import OurProgram
 from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
-from ridgeline.cost.serving import LANES, PhaseColumns, ServingSetting, serving_flops, serving_memory
-from ridgeline.cost.training import step_weights
+from ridgeline.cost.serving.device import LANES, PhaseColumns, ServingSetting, serving_flops, serving_memory
+from ridgeline.cost.training.step import step_weights
 from ridgeline.errors import InputError
 from ridgeline.job.job import BATCH_AXES
 from ridgeline.job.mesh import FREE

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import ceil, gcd
 from typing import TYPE_CHECKING, Final
 
-from ridgeline.cost.serving import (
+from ridgeline.cost.serving.device import (
     LANES,
     PhaseColumns,
     ServingSetting,
@@ -17,7 +17,7 @@ from ridgeline.cost.serving import (
     split_shards,
     working_bytes,
 )
-from ridgeline.cost.training import step_weights
+from ridgeline.cost.training.step import step_weights
 from ridgeline.export.vllm import MOST_SEQUENCES, DeviceMemory, batch_ways, pass_tokens, refused, vllm_config
 from ridgeline.job.job import BYTES_OF
 from ridgeline.model.operations import ExpertMatmul, Recurrence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ridgeline.cost.calibration import load_prior
-from ridgeline.cost.training import training_step
+from ridgeline.cost.training.step import training_step
 from ridgeline.errors import InputError, RidgelineError
 from ridgeline.search.train import pinned_row
 from ridgeline.study.measured.case import Skipped

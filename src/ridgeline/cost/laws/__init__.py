@@ -1,0 +1,1 @@
+"""The Scaling Book's laws: what is known, and what follows from it."""

@@ -1,0 +1,122 @@
+"""What every pass of a server shares: the model, the precisions, the slice and what programs reach of its peaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ridgeline.cost.placement import link_rate_bytes_per_s
+from ridgeline.cost.serving.device import PhaseColumns, split_shards
+from ridgeline.job.job import BATCH_AXES, BYTES_OF
+
+if TYPE_CHECKING:
+    from ridgeline.cost.efficiency import Efficiency
+    from ridgeline.cost.serving.device import ServingSetting
+    from ridgeline.cost.work import Number
+    from ridgeline.hardware.slice import Slice
+
+LEAST_ACTIVATION_BYTES = BYTES_OF["bf16"]
+"""Bytes of an element of the residual stream, whatever the matmuls compute in: engines narrow a matmul's operand only.
+Source: vLLM, `fp8` linear layers; their num_outputs, and what they all-reduce, are bf16."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingMachine:
+    """A slice that serves a model.
+
+    Attributes:
+        setting: The model, the precisions, the lengths.
+        hardware: The slice of one server.
+        efficiency: Achieved fractions of its peaks.
+    """
+
+    setting: ServingSetting
+    hardware: Slice
+    efficiency: Efficiency
+
+    @property
+    def compute_dtype(self) -> str:
+        """The dtype whose rate matmuls have: that asked for where the chip has it, else bf16: operands are upcast."""
+        asked = self.setting.dtypes.compute
+        return asked if asked in self.hardware.chip.peak_flops_per_s else "bf16"
+
+    def peak_flops_per_s(self, dtype: str) -> float:
+        """Published peak of one device."""
+        return self.hardware.chip.peak_flops_per_s[dtype] / self.hardware.chip.devices_per_chip
+
+    @property
+    def matmul_flops_per_s(self) -> float:
+        """What large matmuls reach on one device."""
+        reached, dtype = self.efficiency.matmul, self.compute_dtype
+        return self.peak_flops_per_s(dtype) * reached.get(dtype, reached["bf16"])
+
+    @property
+    def attention_flops_per_s(self) -> float:
+        """What a fused attention reaches over the keys it visits, at heads of 128; scores are in bf16."""
+        return self.peak_flops_per_s("bf16") * self.efficiency.attention_forward
+
+    @property
+    def peak_hbm_bytes_per_s(self) -> float:
+        """Published memory bandwidth of one device."""
+        return self.hardware.chip.hbm_bytes_per_s / self.hardware.chip.devices_per_chip
+
+    @property
+    def hbm_bytes_per_s(self) -> float:
+        """What large reads reach."""
+        return self.peak_hbm_bytes_per_s * self.efficiency.hbm
+
+    @property
+    def vector_bytes_per_s(self) -> float:
+        """What norms and passes that gather rows reach."""
+        return self.peak_hbm_bytes_per_s * self.efficiency.vector
+
+    @property
+    def link_bytes_per_s(self) -> float:
+        """The rate that loads of fast links refer to."""
+        return link_rate_bytes_per_s(self.hardware)
+
+    @property
+    def weight_element_bytes(self) -> float:
+        """Of a stored weight."""
+        return BYTES_OF[self.setting.dtypes.weights]
+
+    @property
+    def activation_element_bytes(self) -> float:
+        """Of the residual stream, and of what collectives carry."""
+        return max(BYTES_OF[self.setting.dtypes.compute], LEAST_ACTIVATION_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """One pass of a server over all layers: sequences that each add a token, tokens of prompts, or both.
+
+    Attributes:
+        columns: Mesh, wiring, and how the cache is split.
+        num_decoding: Sequences that add a token, on all devices.
+        context_keys: Tokens that each of them has, mean.
+        prompt_tokens: Tokens of prompts that are read, on all devices.
+    """
+
+    columns: PhaseColumns
+    num_decoding: Number
+    context_keys: Number
+    prompt_tokens: Number
+
+    @property
+    def num_sequences(self) -> Number:
+        """Sequences of a device that add a token."""
+        return self.num_decoding / self.columns.degree(BATCH_AXES)
+
+    @property
+    def prompt_rows(self) -> Number:
+        """Tokens of prompts on a device."""
+        return self.prompt_tokens / self.columns.degree((*BATCH_AXES, "cp"))
+
+    @property
+    def rows(self) -> Number:
+        """Tokens on a device."""
+        return self.num_sequences + self.prompt_rows
+
+    def shards(self, axes: tuple[str, ...], shape: tuple[int, ...]) -> Number:
+        """Ways in which an array of these logical axes is split."""
+        return split_shards(axes, shape, self.columns)

@@ -1,0 +1,95 @@
+"""What an engine keeps in a device's memory: weights, pages of its KV cache, and what one pass makes.
+
+    held = weights + KV cache + states + one block's intermediates + logits
+
+A paged engine with uniform pages gives every layer as many pages as one that keeps the whole context, each as large as
+the widest layer's: layers with windows, and narrow ones, waste what they do not need.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ridgeline.cost.serving.device import (
+    cache_bytes,
+    cached_attentions,
+    held_weight_bytes,
+    last_logits_bytes,
+    working_bytes,
+)
+from ridgeline.cost.training.memory import MemoryColumns
+from ridgeline.cost.work import larger
+from ridgeline.job.job import BYTES_OF
+from ridgeline.model.operations import Matmul, Recurrence
+
+if TYPE_CHECKING:
+    from ridgeline.cost.serving.device import PhaseColumns, ServingSetting
+    from ridgeline.cost.serving.machine import ServingMachine
+    from ridgeline.cost.work import Number
+
+ENGINE_SHARE: Final = 0.9
+"""Part of a chip's memory that an engine takes, all its programs and its cache together.
+Source: vLLM, `gpu_memory_utilization`, whose default it is on GPUs and on TPUs."""
+
+PAGE_TOKENS_OF_TPU: Final = 256
+"""Source: `block_size` of vLLM's recipes for TPUs (tpu-recipes 516e9cf, 2026-04-08)."""
+
+PAGE_TOKENS_OF_GPU: Final = 16
+"""Source: vLLM, `block_size`, the default on GPUs."""
+
+
+def engine_bytes(machine: ServingMachine) -> float:
+    """Memory of a device that an engine may use: its share of the whole, and no more than programs may allocate."""
+    chip = machine.hardware.chip
+    return min(ENGINE_SHARE * chip.hbm_bytes, chip.usable_hbm_bytes) / chip.devices_per_chip
+
+
+def page_tokens(machine: ServingMachine) -> int:
+    """Tokens of a page."""
+    return PAGE_TOKENS_OF_GPU if machine.hardware.chip.torus is None else PAGE_TOKENS_OF_TPU
+
+
+def engine_memory(machine: ServingMachine, columns: PhaseColumns, *, pass_rows: Number) -> MemoryColumns:
+    """Memory of a device whose passes have so many tokens; room for the whole context of every sequence, in pages."""
+    setting = machine.setting
+    parts = {
+        "weights": held_weight_bytes(setting, columns),
+        "kv_cache": paged_cache_bytes(setting, columns, tokens_of_page=page_tokens(machine)),
+        "states": state_bytes(setting, columns),
+        "layer_working_set": working_bytes(setting, columns, rows=pass_rows),
+        "logits": last_logits_bytes(
+            B=columns.sequences_size, V=vocabulary_size(setting), Y=columns.tensor, b_a=BYTES_OF["f32"]
+        ),
+    }
+    return MemoryColumns(parts=parts, host_bytes=0.0)
+
+
+def paged_cache_bytes(setting: ServingSetting, columns: PhaseColumns, *, tokens_of_page: int) -> Number:
+    """KV cache of a device as an engine with uniform pages allocates it."""
+    tokens = float(np.ceil(setting.context_len / tokens_of_page)) * tokens_of_page
+    widest: Number = 0.0
+    layers = 0
+    for operation, count in cached_attentions(setting.tree):
+        of_layer = cache_bytes(operation, setting, columns, tokens=tokens, num_sequences=columns.sequences_size)
+        widest, layers = larger(widest, of_layer), layers + count
+    return layers * widest
+
+
+def state_bytes(setting: ServingSetting, columns: PhaseColumns) -> Number:
+    """States of linear-time layers, which do not grow with the context; in f32."""
+    total: Number = 0.0
+    for layer in setting.tree.layers:
+        for block in layer.blocks:
+            for operation in block.operations:
+                if isinstance(operation, Recurrence):
+                    elements = operation.state_elements / columns.tensor
+                    total = total + layer.count * columns.sequences_size * elements * BYTES_OF["f32"]
+    return total
+
+
+def vocabulary_size(setting: ServingSetting) -> float:
+    """Logits of a token."""
+    heads = (op for op in setting.tree.head.operations if isinstance(op, Matmul))
+    return max(op.output.size for op in heads if "vocab" in op.output.axes)

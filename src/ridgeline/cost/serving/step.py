@@ -1,0 +1,163 @@
+"""A whole pass of a server: its tree of parts, its lower bound, its estimate.
+
+    pass = embedding + layers + head + sampling + overhead
+
+Decode, prefill and a pass with both are the same tree: what differs is how many sequences add a token, and how many
+tokens of prompts are read beside them. Weights are read once for all of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ridgeline.cost.collectives import gather
+from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
+from ridgeline.cost.roofline import attained_s
+from ridgeline.cost.serving.attention import attention_parts
+from ridgeline.cost.serving.collectives import all_reduce_part, collective_part, exchange_part
+from ridgeline.cost.serving.memory import vocabulary_size
+from ridgeline.cost.serving.products import product_part
+from ridgeline.cost.training.step import embed_dim
+from ridgeline.cost.work import NOTHING, Number, Part, Work, in_sequence, larger
+from ridgeline.job.job import BYTES_OF
+from ridgeline.model.operations import Attention, Dispatch, Elementwise, ExpertMatmul, Lookup, Matmul, Recurrence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ridgeline.cost.serving.machine import Pass, ServingMachine
+    from ridgeline.model.operations import Block, Operation
+
+PASS_OVERHEAD_S: Final = 2e-3
+"""Time of a pass that no device works: the host schedules, feeds and fetches tokens.
+
+A prior: engines that schedule ahead hide most of it, others take several times that.
+"""
+
+SAMPLING_PASSES: Final = 3
+"""Passes over f32 logits: the largest, the sum of exponentials, the draw."""
+
+
+def serving_pass(machine: ServingMachine, step: Pass) -> Part:
+    """The tree of one pass; `expected_s` of its root is the estimate."""
+    num_outputs = step.num_sequences + step.prompt_rows / machine.setting.prompt_len
+    tree = machine.setting.tree
+    layers = [
+        in_sequence(
+            layer.name,
+            "forward",
+            [_block(block, step=step, machine=machine) for block in layer.blocks],
+            times=layer.count,
+        )
+        for layer in tree.layers
+    ]
+    return in_sequence(
+        "pass",
+        "forward",
+        [
+            in_sequence("embedding", "forward", list(_outside(tree.embedding, step.rows, step, machine))),
+            *layers,
+            in_sequence("head", "forward", list(_outside(tree.head, num_outputs, step, machine))),
+            _sampling(num_outputs, step=step, machine=machine),
+            Part(name="overhead", phase="forward", resource="overhead", expected_s=PASS_OVERHEAD_S),
+        ],
+    )
+
+
+def roofline_s(work: Work, machine: ServingMachine) -> Number:
+    """Lower bound of a pass: the busiest resource at its published peak, everything else perfectly hidden.
+
+    max over { Σ FLOPs/peak of their dtype, Σ bytes read/W, bytes over each group's links/W, network }. Of experts it
+    counts those that balanced routing reads.
+    """
+    chip = machine.hardware.chip
+    arithmetic_s: Number = 0.0
+    reading_s: Number = 0.0
+    bound_s: Number = 0.0
+    for resource, amount in work.amounts.items():
+        kind, _, which = resource.partition(".")
+        match kind:
+            case "flops":
+                arithmetic_s = arithmetic_s + amount / machine.peak_flops_per_s(which)
+            case "hbm":
+                reading_s = reading_s + amount / machine.peak_hbm_bytes_per_s
+            case "link":
+                bound_s = larger(bound_s, amount / machine.link_bytes_per_s)
+            case _:
+                bound_s = larger(bound_s, amount / chip.network_bytes_per_s)
+    return larger(bound_s, larger(reading_s, arithmetic_s))
+
+
+def _block(block: Block, *, step: Pass, machine: ServingMachine) -> Part:
+    """One residual branch; its output is summed over tensor parallelism."""
+    parts = [part for operation in block.operations for part in _parts(operation, step.rows, step, machine)]
+    stream_bytes = step.rows * embed_dim(machine.setting.tree) * machine.activation_element_bytes
+    summed = all_reduce_part("output/all_reduce", array_bytes=stream_bytes, step=step, machine=machine)
+    return in_sequence(block.name, "forward", [*parts, summed])
+
+
+def _outside(block: Block, rows: Number, step: Pass, machine: ServingMachine) -> Iterator[Part]:
+    """A block outside the layers; the loss is training's."""
+    for operation in block.operations:
+        if not (isinstance(operation, Elementwise) and operation.axes == ("vocab",)):
+            yield from _parts(operation, rows, step, machine)
+
+
+def _parts(operation: Operation, rows: Number, step: Pass, machine: ServingMachine) -> Iterator[Part]:
+    match operation:
+        case Matmul() | ExpertMatmul():
+            yield product_part(operation, rows=rows, step=step, machine=machine)
+        case Attention():
+            yield from attention_parts(operation, step=step, machine=machine)
+        case Elementwise():
+            elements = rows * (operation.read_elements + operation.write_elements) / _ways(operation.axes, step)
+            rate = machine.efficiency.vector if operation.weights else machine.efficiency.elementwise
+            yield _vector_pass(operation.path, elements, rate, machine)
+        case Lookup():
+            yield _vector_pass(operation.path, 2 * rows * operation.width, machine.efficiency.vector, machine)
+        case Dispatch():
+            yield exchange_part(operation, step=step, machine=machine)
+        case Recurrence():
+            yield _recurrence(operation, step=step, machine=machine)
+
+
+def _ways(axes: tuple[str, ...], step: Pass) -> Number:
+    """Ways in which tensor parallelism splits what an elementwise pass runs over: not the residual stream."""
+    return step.columns.tensor if any(TENSOR_AXES[0] in MESH_AXES_OF.get(axis, ()) for axis in axes) else 1.0
+
+
+def _vector_pass(path: str, elements: Number, efficiency: float, machine: ServingMachine) -> Part:
+    """A pass over activations; fusion may spare it, so it counts in the estimate, not in the bound."""
+    traffic_bytes = elements * machine.activation_element_bytes
+    return Part(
+        name=path,
+        phase="forward",
+        resource="hbm",
+        expected_s=traffic_bytes / (machine.peak_hbm_bytes_per_s * efficiency),
+        work=NOTHING,
+    )
+
+
+def _recurrence(op: Recurrence, *, step: Pass, machine: ServingMachine) -> Part:
+    """Decode reads and writes the state of each sequence; prompts go by chunks, as in training."""
+    tensor, b_a = step.columns.tensor, machine.activation_element_bytes
+    state_bytes = 2 * step.num_sequences * op.state_elements * BYTES_OF["f32"] / tensor
+    flops = step.rows * op.flops_per_token / tensor
+    expected_s = attained_s(
+        flops=flops,
+        C_flops_per_s=machine.attention_flops_per_s,
+        traffic_bytes=state_bytes + step.rows * (op.read_elements + op.write_elements) * b_a / tensor,
+        W_bytes_per_s=machine.vector_bytes_per_s,
+        fill_bytes=machine.efficiency.matmul_fill_bytes,
+    )
+    amounts = {"flops.bf16": flops, "hbm.kv_cache": state_bytes}
+    return Part(name=op.path, phase="forward", resource="hbm", expected_s=expected_s, work=Work(amounts=amounts))
+
+
+def _sampling(num_outputs: Number, *, step: Pass, machine: ServingMachine) -> Part:
+    """Logits are gathered over tensor parallelism and drawn from."""
+    width = vocabulary_size(machine.setting)
+    logits = gather(step.columns.links["tensor"], num_outputs * width * machine.activation_element_bytes)
+    passes_bytes = SAMPLING_PASSES * num_outputs * width * BYTES_OF["f32"]
+    drawn = Part(name="draw", phase="forward", resource="hbm", expected_s=passes_bytes / machine.vector_bytes_per_s)
+    return in_sequence("sampling", "forward", [collective_part("logits/all_gather", "tensor", logits, machine), drawn])

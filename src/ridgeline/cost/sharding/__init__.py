@@ -1,0 +1,1 @@
+"""Sharded products: which collectives they need, and what a strategy costs."""

@@ -1,0 +1,1 @@
+"""A training step: its time, its memory, its FLOPs, part by part."""

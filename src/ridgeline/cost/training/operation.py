@@ -1,0 +1,441 @@
+"""The time and work of one operation, on one device, for one microbatch through one layer.
+
+Forward and backward are separate leaves; recomputation is the forward again, where the plan does not keep
+the output. Which tokens and which slice of a weight a device holds follows from the logical axes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ridgeline.cost.collectives import Transfer, exchange, gather, permute
+from ridgeline.cost.kernel_time import visited_keys
+from ridgeline.cost.product import product_demand, product_formula
+from ridgeline.cost.roofline import (
+    ATTENTION_BACKWARD_FACTOR,
+    ATTENTION_BACKWARD_LEAST,
+    attained_s,
+    attention_flops,
+    matmul_flops,
+)
+from ridgeline.cost.training.attention_program import score_passes, scores_traffic_bytes, slower_ratios
+from ridgeline.cost.training.context import PARTIAL_BYTES, causal_imbalance, ring_handed_bytes, ring_merge_bytes
+from ridgeline.cost.training.expert_bias import BACKWARD_BYTES, FORWARD_BYTES, expert_bias_bytes
+from ridgeline.cost.training.token_exchange import gathered_tokens_bytes, sent_once_ratio
+from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, overlapped, scaled, smaller
+from ridgeline.model.accounting import keys_in_reach, keys_read
+from ridgeline.model.operations import Attention, Dispatch, Elementwise, ExpertMatmul, Lookup, Matmul, Recurrence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ridgeline.cost.columns import PlanColumns, TrainingSetting
+    from ridgeline.cost.kernel_time import Product
+    from ridgeline.cost.product import ProductDemand
+    from ridgeline.model.operations import Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationCost:
+    """One operation of one layer, for one microbatch.
+
+    Attributes:
+        forward: Leaves of the forward pass, collectives of its own included.
+        backward: Leaves of the backward pass.
+        output: Checkpoint name whose keeping spares the recomputation; "" for what is always recomputed.
+    """
+
+    forward: tuple[Part, ...]
+    backward: tuple[Part, ...]
+    output: str
+
+
+def operation_cost(
+    operation: Operation, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> OperationCost:
+    """Cost of an operation over `rows` tokens of this device (before tensor parallelism)."""
+    match operation:
+        case Matmul() | ExpertMatmul():
+            return _product(operation, rows=rows, setting=setting, columns=columns)
+        case Attention():
+            return _attention(operation, rows=rows, setting=setting, columns=columns)
+        case Elementwise() if operation.axes == ("vocab",):
+            return _softmax_loss(operation, rows=rows, setting=setting, columns=columns)
+        case Elementwise():
+            return _elementwise(operation, rows=rows, setting=setting, columns=columns)
+        case Lookup():
+            elements = 2 * rows * operation.width / columns.tensor
+            return _pass(operation.path, elements, setting=setting, efficiency=setting.efficiency.vector, output="")
+        case Dispatch():
+            return _dispatch(operation, rows=rows, setting=setting, columns=columns)
+        case Recurrence():
+            return _recurrence(operation, rows=rows, setting=setting, columns=columns)
+
+
+def transfer_part(name: str, phase: Phase, group: str, transfer: Transfer, *, setting: TrainingSetting) -> Part:
+    """A collective over a group of `placement.GROUPS` as a leaf."""
+    chip, efficiency = setting.hardware.chip, setting.efficiency
+    return Part(
+        name=name,
+        phase=phase,
+        resource="ici",
+        expected_s=transfer.expected_s(
+            link_bytes_per_s=setting.link_bytes_per_s * efficiency.link_fraction(transfer.num_rings),
+            network_bytes_per_s=chip.network_bytes_per_s * efficiency.network,
+            network_step_s=efficiency.network_step_s,
+        ),
+        work=Work(amounts={f"link.{group}": transfer.link_bytes, "network": transfer.network_bytes}),
+        array_bytes=transfer.array_bytes,
+    )
+
+
+def gather_and_sum(group: str, transfer: Transfer, *, setting: TrainingSetting) -> tuple[Part, Part]:
+    """FSDP's gather of weights, and the sum of their gradients, its transpose.
+
+    Where the compiler writes a reduce-scatter as an all-reduce, the links are busy twice as long for it; the bound
+    keeps the bytes of the reduce-scatter.
+    """
+    efficiency = setting.efficiency
+    gathered = transfer_part(f"{group}/all_gather", "forward", group, transfer, setting=setting)
+    summed = replace(
+        gathered,
+        name=f"{group}/reduce_scatter",
+        phase="backward",
+        expected_s=gathered.expected_s * efficiency.sum_passes,
+        unhidden_share=efficiency.unhidden_sum,
+    )
+    return replace(gathered, unhidden_share=efficiency.unhidden_gather), summed
+
+
+def traffic_part(
+    name: str, phase: Phase, traffic_bytes: Number, *, setting: TrainingSetting, efficiency: float
+) -> Part:
+    """A pass over memory as a leaf. Fusion may spare it, so it counts in the estimate, not in the bound."""
+    return Part(
+        name=name,
+        phase=phase,
+        resource="hbm",
+        expected_s=traffic_bytes / (setting.hbm_bytes_per_s * efficiency),
+        work=NOTHING,
+    )
+
+
+def _product(
+    op: Matmul | ExpertMatmul, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> OperationCost:
+    """Y = x·W forward; backward the gradients of x and of W, each as large."""
+    demand = product_demand(op, rows=rows, setting=setting, columns=columns)
+    flops, dtype = demand.flops, demand.dtype
+
+    def arithmetic(name: str, phase: Phase, product: Product) -> Part:
+        formula, asked = product_formula(demand, product, setting=setting)
+        return _arithmetic(name, phase, formula(**asked) + setting.efficiency.matmul_overhead_s, flops, dtype)
+
+    return OperationCost(
+        forward=(arithmetic(op.path, "forward", "output"), *_bias_pass(op, "forward", demand, setting=setting)),
+        backward=(
+            *_bias_pass(op, "backward", demand, setting=setting),
+            arithmetic(f"{op.path}/input_gradient", "backward", "input_gradient"),
+            arithmetic(f"{op.path}/weight_gradient", "backward", "weight_gradient"),
+        ),
+        output=op.output.name,
+    )
+
+
+def _bias_pass(
+    op: Matmul | ExpertMatmul, phase: Phase, demand: ProductDemand, *, setting: TrainingSetting
+) -> Iterator[Part]:
+    """Experts' biases added apart to outputs that leave the experts, where kernels are not compiled together."""
+    leaves = isinstance(op, ExpertMatmul) and op.weight.axes[-1] == "embed_moe"
+    if not leaves or op.bias is None or not setting.is_eager:
+        return
+    element_bytes = FORWARD_BYTES if phase == "forward" else BACKWARD_BYTES
+    moved = expert_bias_bytes(B=demand.rows, F=demand.produced_width, element_bytes=element_bytes) / demand.num_shards
+    path, elementwise = f"{op.path}/bias", setting.efficiency.elementwise
+    yield traffic_part(path, phase, moved, setting=setting, efficiency=elementwise)
+
+
+def _attention(op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
+    is_plain = setting.attention_program == "dot_product"
+    times_s = _plain_attention_s if is_plain else _fused_attention_s
+    forward_s, backward_s = times_s(op, rows=rows, setting=setting, columns=columns)
+    flops = _attention_flops(op, rows=rows, setting=setting, columns=columns)
+    dtype, overhead_s = setting.dtypes.compute, setting.efficiency.matmul_overhead_s
+    gradient = Part(
+        name=f"{op.path}/gradient",
+        phase="backward",
+        resource="compute",
+        expected_s=backward_s + overhead_s,
+        work=Work(amounts={f"flops.{dtype}": flops * ATTENTION_BACKWARD_LEAST}),
+    )
+    forward = _arithmetic(op.path, "forward", forward_s + overhead_s, flops, dtype)
+    split = _ring if setting.context.strategy == "ring" else _gathered
+    cost = split(op, forward, gradient, rows=rows, setting=setting, columns=columns)
+    return replace(cost, output="") if is_plain else cost  # its gradients read scores, which no name keeps
+
+
+def _attention_flops(op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Of scores that the mask lets through."""
+    visible_keys = keys_read(op, seq_len=setting.seq_len)
+    return attention_flops(T=rows, S=visible_keys, N=op.num_heads, H=_head_dim(op)) / columns.tensor
+
+
+def _head_dim(op: Attention) -> float:
+    """Mean of a key's and a value's."""
+    return (op.qk_head_dim + op.v_head_dim) / 2
+
+
+def _fused_attention_s(
+    op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> tuple[Number, Number]:
+    """Forward and backward of a kernel that computes blocks of scores and keeps none."""
+    efficiency = setting.efficiency
+    visible_keys = keys_read(op, seq_len=setting.seq_len)
+    visited = visited_keys(
+        op.span,
+        visible_keys=visible_keys,
+        sequence_keys=setting.seq_len / op.tokens_per_key,
+        tile=_tile(setting, columns, num_keys=setting.seq_len / op.tokens_per_key),
+        tile_pairs=efficiency.attention_tile_pairs,
+        row_keys=efficiency.attention_row_keys,
+    )
+    flops = _attention_flops(op, rows=rows, setting=setting, columns=columns)
+    reached = efficiency.at_head_dim(_head_dim(op)) * visible_keys / visited
+    rate = setting.peak_flops_per_s(setting.dtypes.compute) * reached
+    busiest_flops = flops * _context_imbalance(op, setting=setting, columns=columns)
+    slower_forward, slower_backward = slower_ratios(setting.hardware.chip.name, setting.attention_program)
+    return (
+        slower_forward * busiest_flops / (rate * efficiency.attention_forward),
+        ATTENTION_BACKWARD_FACTOR * busiest_flops / (rate * efficiency.attention_backward) * slower_backward,
+    )
+
+
+def _plain_attention_s(
+    op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> tuple[Number, Number]:
+    """Forward and backward as products of matrices, and passes over all their scores."""
+    efficiency, dtype = setting.efficiency, setting.dtypes.compute
+    reach, num_heads = keys_in_reach(op, seq_len=setting.seq_len), op.num_heads / columns.tensor
+    products_s = attention_flops(T=rows, S=reach, N=num_heads, H=_head_dim(op)) / (
+        setting.peak_flops_per_s(dtype) * efficiency.matmul[dtype]
+    )
+    forward_s, backward_s = (
+        scores_traffic_bytes(T=rows, S=reach, N=num_heads, b_a=setting.activation_bytes, num_passes=num_passes)
+        / (setting.hbm_bytes_per_s * efficiency.elementwise)
+        for num_passes in score_passes(is_compiled=setting.hardware.chip.switch is None)
+    )
+    return products_s + forward_s, ATTENTION_BACKWARD_LEAST * products_s + backward_s
+
+
+def _tile(setting: TrainingSetting, columns: PlanColumns, *, num_keys: Number) -> tuple[Number, Number]:
+    """Queries and keys of one tile: no more than a device has of either."""
+    queries, keys = (size or setting.efficiency.attention_block for size in setting.attention_tile)
+    return smaller(queries, setting.seq_len / columns.degrees["cp"]), smaller(keys, num_keys)
+
+
+def _context_imbalance(op: Attention, *, setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Work of the busiest device over the mean; a program balances a causal sequence unless it is told not to."""
+    unbalanced = setting.context.load_balance is False and op.span.kind == "causal"
+    return causal_imbalance(N=columns.degrees["cp"]) if unbalanced else 1.0
+
+
+def _gathered(
+    op: Attention, forward: Part, gradient: Part, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> OperationCost:
+    """All keys and values are gathered before, and their gradients scattered behind."""
+    shared = gather(columns.links["context"], _context_bytes(op, rows=rows, setting=setting, columns=columns))
+    return OperationCost(
+        forward=(_gathered_keys("forward", shared, setting), forward),
+        backward=(
+            _gathered_keys("backward", shared, setting),
+            gradient,
+            transfer_part("key_value_gradient/reduce_scatter", "backward", "context", shared, setting=setting),
+        ),
+        output=op.output.name,
+    )
+
+
+def _ring(
+    op: Attention, forward: Part, gradient: Part, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> OperationCost:
+    """Keys and values go round beside the arithmetic, backward their gradients as well; partial results are merged."""
+    ways, activation_bytes = columns.degrees["cp"], setting.activation_bytes
+    shared_bytes = _context_bytes(op, rows=rows, setting=setting, columns=columns)
+    gradient_bytes = shared_bytes * PARTIAL_BYTES / activation_bytes
+    key_elements = shared_bytes / activation_bytes / ways
+    query_elements, output_elements = (
+        rows * op.num_heads * width / columns.tensor for width in (op.qk_head_dim, op.v_head_dim)
+    )
+
+    def beside(part: Part, handed_bytes: Number) -> Part:
+        transfer = permute(columns.links["context"], ring_handed_bytes(V_bytes=handed_bytes, N=ways))
+        moved = transfer_part("key_value/permute", part.phase, "context", transfer, setting=setting)
+        return overlapped("ring", part.phase, part, [moved], hiding=setting.hiding)
+
+    def merge(phase: Phase, elements: Number) -> Part:
+        traffic_bytes = ring_merge_bytes(partial_elements=elements, N=ways, b_a=activation_bytes)
+        return traffic_part("merge", phase, traffic_bytes, setting=setting, efficiency=setting.efficiency.vector)
+
+    return OperationCost(
+        forward=(beside(forward, shared_bytes), merge("forward", output_elements)),
+        backward=(
+            beside(gradient, shared_bytes + gradient_bytes),
+            merge("backward", query_elements + key_elements),
+        ),
+        output=op.output.name,
+    )
+
+
+def _gathered_keys(phase: Phase, transfer: Transfer, setting: TrainingSetting) -> Part:
+    return transfer_part("key_value/all_gather", phase, "context", transfer, setting=setting)
+
+
+def _context_bytes(op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Keys and values of this device's sequences at full length: what context parallelism gathers."""
+    width = op.num_kv_heads * (op.qk_head_dim + op.v_head_dim)
+    ways = columns.tensor if op.num_kv_heads > 1 else 1.0
+    return rows * columns.degrees["cp"] * width * setting.activation_bytes / ways
+
+
+def _elementwise(op: Elementwise, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
+    """A norm, which has a scale, looks at its input twice; what only maps rides in a matmul, or passes once."""
+    efficiency = setting.efficiency.vector if op.weights else setting.efficiency.elementwise
+    elements = rows * (op.read_elements + op.write_elements) / columns.tensor
+    return _pass(op.path, elements, setting=setting, efficiency=efficiency, output=op.name)
+
+
+def _pass(path: str, elements: Number, *, setting: TrainingSetting, efficiency: float, output: str) -> OperationCost:
+    """A fused pass over memory; its gradient reads what it read, and the incoming gradient, and writes as much."""
+    once = traffic_part(path, "forward", elements * setting.activation_bytes, setting=setting, efficiency=efficiency)
+    gradient = replace(once, name=f"{path}/gradient", phase="backward", expected_s=2 * once.expected_s)
+    return OperationCost(forward=(once,), backward=(gradient,), output=output)
+
+
+def _softmax_loss(op: Elementwise, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
+    """What softmax and cross entropy move beside the product that makes the logits, measured with it."""
+    num_logits, efficiency = rows * op.read_elements / columns.tensor, setting.efficiency
+
+    def passes(name: str, phase: Phase, logit_bytes: float) -> Part:
+        return traffic_part(name, phase, num_logits * logit_bytes, setting=setting, efficiency=efficiency.hbm)
+
+    return OperationCost(
+        forward=(passes(op.path, "forward", efficiency.loss_forward_bytes),),
+        backward=(passes(f"{op.path}/gradient", "backward", efficiency.loss_backward_bytes),),
+        output=op.name,
+    )
+
+
+def _dispatch(op: Dispatch, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
+    """Sorting tokens by expert moves each copy once; under expert parallelism they travel too, and back."""
+    if setting.expert_capacity_ratio is not None:
+        return _dispatch_by_mask(op, setting.expert_capacity_ratio, rows=rows, setting=setting, columns=columns)
+    copies_bytes = rows * op.top_k * op.width * setting.activation_bytes / columns.tensor
+    vector = setting.efficiency.vector
+    return OperationCost(
+        forward=(
+            traffic_part(f"{op.path}/sort", "forward", 2 * copies_bytes, setting=setting, efficiency=vector),
+            *_waited_exchange(op, "forward", rows=rows, setting=setting, columns=columns),
+        ),
+        backward=(
+            traffic_part(f"{op.path}/sort_gradient", "backward", 2 * copies_bytes, setting=setting, efficiency=vector),
+            *_waited_exchange(op, "backward", rows=rows, setting=setting, columns=columns),
+        ),
+        output="",
+    )
+
+
+def _dispatch_by_mask(
+    op: Dispatch, capacity_ratio: float, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> OperationCost:
+    """With a capacity, tokens meet their places as a product with a mask; the weights in combine's have a gradient."""
+    dtype, activation_bytes = setting.dtypes.compute, setting.activation_bytes
+    num_places = setting.seq_len * op.top_k * capacity_ratio
+    flops = matmul_flops(B=rows, D=op.width, F=num_places) / columns.tensor
+    copies = rows * (1.0 + op.top_k * capacity_ratio) * op.width / columns.tensor
+    once_s = attained_s(
+        flops=flops,
+        C_flops_per_s=setting.peak_flops_per_s(dtype) * setting.efficiency.matmul[dtype],
+        traffic_bytes=(rows * num_places + copies) * activation_bytes,
+        W_bytes_per_s=setting.hbm_bytes_per_s * setting.efficiency.hbm,
+        fill_bytes=setting.efficiency.matmul_fill_bytes,
+    )
+    times = 1.0 if op.path == "dispatch" else 2.0
+    gradient = _arithmetic(f"{op.path}/mask_gradient", "backward", times * once_s, times * flops, dtype)
+    return OperationCost(
+        forward=(
+            _arithmetic(f"{op.path}/mask", "forward", once_s, flops, dtype),
+            *_waited_exchange(op, "forward", rows=rows, setting=setting, columns=columns),
+        ),
+        backward=(gradient, *_waited_exchange(op, "backward", rows=rows, setting=setting, columns=columns)),
+        output="",
+    )
+
+
+def _waited_exchange(
+    op: Dispatch, phase: Phase, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> Iterator[Part]:
+    """The exchange, where the microbatch itself waits for it."""
+    if not setting.expert_exchange_overlaps:
+        yield from token_exchange(op, phase, rows=rows, setting=setting, columns=columns)
+
+
+def token_exchange(
+    op: Dispatch, phase: Phase, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
+) -> Iterator[Part]:
+    """Copies of tokens by all-to-all, or all tokens gathered and partial results summed; the quicker if free to choose.
+
+    Sent once, a token crosses the network once to each domain, whatever its copies there.
+    """
+    link = columns.links["expert"]
+    tokens_bytes = rows * op.width * setting.activation_bytes / columns.tensor
+    travel = exchange(link, tokens_bytes * op.top_k)
+    if setting.expert_exchange == "send_once":
+        ratio = sent_once_ratio(network_load=link.network_exchange_load, k=op.top_k)
+        travel = replace(travel, network_bytes=travel.network_bytes * ratio)
+    word = "all_to_all" if phase == "forward" else "all_to_all_gradient"
+    sent = transfer_part(f"{op.path}/{word}", phase, "expert", travel, setting=setting)
+    if setting.expert_exchange in {"all_to_all", "send_once"}:
+        yield sent
+        return
+    word = "all_gather" if (op.path == "dispatch") == (phase == "forward") else "reduce_scatter"
+    every = gather(link, gathered_tokens_bytes(tokens_bytes=tokens_bytes, N=columns.degrees["ep"]))
+    gathered = transfer_part(f"{op.path}/{word}", phase, "expert", every, setting=setting)
+    share = (
+        1.0 if setting.expert_exchange == "all_gather" else np.where(gathered.expected_s < sent.expected_s, 1.0, 0.0)
+    )
+    yield scaled(sent, 1.0 - share)
+    yield scaled(gathered, share)
+
+
+def gathered_tokens(op: Dispatch, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Bytes of the tokens of all devices that share out the experts, where they are gathered."""
+    leaves = token_exchange(op, "forward", rows=rows, setting=setting, columns=columns)
+    return sum((part.array_bytes * part.times for part in leaves if not part.name.endswith("all_to_all")), 0.0)
+
+
+def _recurrence(op: Recurrence, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
+    """The chunked form is made of small matmuls: matrix-unit FLOPs at the attention kernel's efficiency."""
+    dtype = setting.dtypes.compute
+    flops = rows * op.flops_per_token / columns.tensor
+    traffic_bytes = rows * (op.read_elements + op.write_elements) * setting.activation_bytes / columns.tensor
+    forward_s = attained_s(
+        flops=flops,
+        C_flops_per_s=setting.peak_flops_per_s(dtype) * setting.efficiency.attention_forward,
+        traffic_bytes=traffic_bytes,
+        W_bytes_per_s=setting.hbm_bytes_per_s * setting.efficiency.vector,
+        fill_bytes=setting.efficiency.matmul_fill_bytes,
+    )
+    return OperationCost(
+        forward=(_arithmetic(op.path, "forward", forward_s, flops, dtype),),
+        backward=(_arithmetic(f"{op.path}/gradient", "backward", 2 * forward_s, 2 * flops, dtype),),
+        output=op.output.name,
+    )
+
+
+def _arithmetic(name: str, phase: Phase, expected_s: Number, flops: Number, dtype: str) -> Part:
+    return Part(
+        name=name, phase=phase, resource="compute", expected_s=expected_s, work=Work(amounts={f"flops.{dtype}": flops})
+    )

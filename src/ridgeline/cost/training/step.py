@@ -1,0 +1,339 @@
+"""A whole training step: its tree of parts, its lower bound, its estimate.
+
+    step = embedding + forward + backward + head + pipeline + optimizer + overhead + contention
+
+`forward` and `backward` repeat the layers of the busiest stage for every microbatch; gradients that several
+replicas share are summed behind the last microbatch's backward pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ridgeline.cost.collectives import gather, permute, reduce
+from ridgeline.cost.columns import (
+    TENSOR_AXES,
+    PlanColumns,
+    TrainingSetting,
+    state_shards,
+    tokens_per_microbatch,
+    weight_shards,
+)
+from ridgeline.cost.laws.memory import gradient_bytes, optimizer_bytes, weight_bytes
+from ridgeline.cost.laws.pipeline import bubble_ratio
+from ridgeline.cost.training.launches import num_kernels
+from ridgeline.cost.training.layer import gathered_bytes, host_part, layer_cost
+from ridgeline.cost.training.operation import gather_and_sum, operation_cost, transfer_part
+from ridgeline.cost.training.pipeline import (
+    has_uneven_stages,
+    held_share,
+    held_tables_share,
+    interleaved_share,
+    pipelined_share,
+    spared_share,
+    worked_share,
+)
+from ridgeline.cost.work import Hiding, Number, Part, Work, in_sequence, larger, overlapped, scaled, smaller
+from ridgeline.job.job import BYTES_OF
+from ridgeline.model.operations import Lookup, Matmul, weights_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ridgeline.hardware.chip import Chip
+    from ridgeline.model.operations import Block, ModelTree, Tensor
+
+
+def training_step(setting: TrainingSetting, columns: PlanColumns) -> Part:
+    """The tree of one optimizer step; `expected_s` of its root is the estimate."""
+    rows = tokens_per_microbatch(setting, columns)
+    forward, backward, in_stages_s = _layers(setting, columns, rows)
+    embedding = _embedding(setting, columns, rows)
+    head = _head(setting, columns, rows)
+    once = _hiding_of_sync(setting, columns)
+    synced = overlapped(
+        "backward_and_gradient_sync", "backward", backward, list(_gradient_sync(setting, columns)), hiding=once
+    )
+    if setting.optimizer.distributed:
+        forward = overlapped(
+            "forward_and_weight_sync", "forward", forward, list(_weight_sync(setting, columns)), hiding=once
+        )
+    parts = [
+        embedding,
+        forward,
+        head,
+        synced,
+        _pipeline(setting, columns, rows, in_stages_s=in_stages_s, head_s=head.expected_s),
+        _optimizer(setting, columns),
+        Part(name="overhead", phase="step", resource="overhead", expected_s=setting.efficiency.step_overhead_s),
+    ]
+    if setting.is_eager:
+        parts.append(_launches(setting, columns, in_sequence("step", "step", parts)))
+    return in_sequence("step", "step", [*parts, _contention(setting, in_sequence("step", "step", parts))])
+
+
+def _hiding_of_sync(setting: TrainingSetting, columns: PlanColumns) -> Hiding:
+    """What hides the sum of gradients: the last microbatch's pass, of interleaved stages that of all in flight."""
+    window = 1.0 + (columns.stages - 1.0) * interleaved_share(setting, columns)
+    return replace(setting.hiding, overlap=setting.hiding.overlap * smaller(window / columns.microsteps, 1.0))
+
+
+def _launches(setting: TrainingSetting, columns: PlanColumns, step: Part) -> Part:
+    """What a host still has to issue when everything else is done; it issues the layers' kernels one by one."""
+    total: Number = 0.0
+    for layer in setting.tree.layers:
+        total = total + layer.count * num_kernels(layer, setting=setting, columns=columns)
+    busy_s = total * worked_share(setting, columns) * columns.microsteps * setting.efficiency.launch_s
+    return Part(name="launches", phase="step", resource="overhead", expected_s=larger(busy_s - step.expected_s, 0.0))
+
+
+def _contention(setting: TrainingSetting, step: Part) -> Part:
+    """What the network still has to carry when everything else is done.
+
+    Gathers of weights and sums of gradients hide behind the same backward pass; across slices they share one
+    network, so no step is shorter than it is busy.
+    """
+    rate_bytes_per_s = setting.hardware.chip.network_bytes_per_s * setting.efficiency.network
+    busy_s = step.work.amounts.get("network", 0.0) / rate_bytes_per_s
+    left_s = larger(busy_s - step.expected_s, 0.0)
+    return Part(name="contention", phase="step", resource="overhead", expected_s=left_s)
+
+
+def roofline_s(work: Work, setting: TrainingSetting) -> Number:
+    """Lower bound of a step: the busiest resource at its published peak, everything else perfectly hidden.
+
+    max over { Σ FLOPs/peak of their dtype, HBM bytes/W, bytes over each group's links/W, network, host }
+    """
+    chip = setting.hardware.chip
+    arithmetic_s: Number = 0.0
+    bound_s: Number = 0.0
+    for resource, amount in work.amounts.items():
+        kind, _, which = resource.partition(".")
+        match kind:
+            case "flops":
+                arithmetic_s = arithmetic_s + amount / setting.peak_flops_per_s(which)
+            case "link":
+                bound_s = larger(bound_s, amount / setting.link_bytes_per_s)
+            case "network":
+                bound_s = larger(bound_s, amount / chip.network_bytes_per_s)
+            case "host":
+                bound_s = larger(bound_s, amount * chip.devices_per_chip / published_host_rate_bytes_per_s(chip))
+            case _:
+                bound_s = larger(bound_s, amount / setting.hbm_bytes_per_s)
+    return larger(bound_s, arithmetic_s)
+
+
+def published_host_rate_bytes_per_s(chip: Chip) -> float:
+    """The PCIe rate if it is more than an assumption; a bound that rests on one would not be a bound."""
+    known = chip.pcie_bytes_per_s is not None and chip.facts["pcie_bytes_per_s"].kind != "derived"
+    return chip.pcie_bytes_per_s if known and chip.pcie_bytes_per_s is not None else float("inf")
+
+
+def step_weights(tree: ModelTree) -> Iterator[tuple[Tensor, int, bool]]:
+    """Every weight once, with how many layers have it and whether it lies outside the layers."""
+    seen: set[str] = set()
+    for block in (tree.embedding, tree.head):
+        for operation in block.operations:
+            for tensor in weights_of(operation):
+                if tensor.name not in seen:
+                    seen.add(tensor.name)
+                    yield tensor, 1, True
+    for layer in tree.layers:
+        for block in layer.blocks:
+            for operation in block.operations:
+                for tensor in weights_of(operation):
+                    yield tensor, layer.count, False
+
+
+def held_weights(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tuple[Tensor, Number, bool]]:
+    """Every weight once, with how many layers of it the busiest stage holds, and whether it lies outside the layers."""
+    shares = {layer.name: held_share(layer, setting, columns) for layer in setting.tree.layers}
+    tables = held_tables_share(setting, columns)
+    for tensor, count, outside in step_weights(setting.tree):
+        yield tensor, tables if outside else count * shares[tensor.name.partition("/")[0]], outside
+
+
+def local_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Parameters that one device of the busiest stage stores."""
+    return sum(_elements_by_group(setting, columns).values())
+
+
+def state_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Parameters whose optimizer state one device of the busiest stage stores."""
+    total: Number = 0.0
+    for tensor, held, _ in held_weights(setting, columns):
+        total = total + tensor.size / state_shards(tensor, columns, setting) * held
+    return total
+
+
+def stored_elements(tensor: Tensor, columns: PlanColumns, setting: TrainingSetting) -> Number:
+    """Elements of one weight that one device stores."""
+    return tensor.size / weight_shards(tensor, columns, setting)
+
+
+def group_of_replicas(tensor: Tensor, setting: TrainingSetting) -> str:
+    """The group of `placement.groups_of` whose devices hold the same part of a weight and sum its gradient."""
+    return "expert_data" if setting.optimizer.distributed and "experts" in tensor.axes else "data"
+
+
+def _elements_by_group(setting: TrainingSetting, columns: PlanColumns) -> Mapping[str, Number]:
+    """Parameters that one device of the busiest stage stores, by the group that sums their gradients."""
+    total: dict[str, Number] = {"data": 0.0}
+    for tensor, held, _ in held_weights(setting, columns):
+        group = group_of_replicas(tensor, setting)
+        total[group] = total.get(group, 0.0) + stored_elements(tensor, columns, setting) * held
+    return total
+
+
+def _elements_on_all_stages(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Parameters outside the pipeline that one device stores, and every stage with it: tables, layers left over."""
+    if has_uneven_stages(setting):
+        return 0.0
+    left = {layer.name: 1.0 - pipelined_share(layer, setting, columns) for layer in setting.tree.layers}
+    total: Number = 0.0
+    for tensor, count, outside in step_weights(setting.tree):
+        share = 1.0 if outside else left[tensor.name.partition("/")[0]]
+        total = total + stored_elements(tensor, columns, setting) * count * share
+    return total
+
+
+def embed_dim(tree: ModelTree) -> int:
+    """Width of the residual stream."""
+    table = next(operation for operation in tree.embedding.operations if isinstance(operation, Lookup))
+    return table.width
+
+
+def _layers(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> tuple[Part, Part, Number]:
+    """Forward and backward through all layers, and how long of that the stages of a pipeline take turns."""
+    forward: list[Part] = []
+    backward: list[Part] = []
+    share, width = worked_share(setting, columns), embed_dim(setting.tree)
+    in_stages_s: Number = 0.0
+    for layer in setting.tree.layers:
+        once_forward, once_backward = layer_cost(layer, rows=rows, embed_dim=width, setting=setting, columns=columns)
+        times = layer.count * share * columns.microsteps
+        forward.append(scaled(once_forward, times))
+        backward.insert(0, scaled(once_backward, times))
+        inside = times * pipelined_share(layer, setting, columns)
+        in_stages_s = in_stages_s + (once_forward.expected_s + once_backward.expected_s) * inside
+    return in_sequence("forward", "forward", forward), in_sequence("backward", "backward", backward), in_stages_s
+
+
+def _embedding(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Part:
+    """Lookups, and the gather of a table whose width is sharded."""
+    return _outside("embedding", setting.tree.embedding, setting, columns, rows)
+
+
+def _head(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Part:
+    """Final norm, logits and loss; every stage takes its share of the tokens (MaxText shards them over `stage`)."""
+    return _outside("head", setting.tree.head, setting, columns, rows / columns.stages)
+
+
+def _outside(name: str, block: Block, setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Part:
+    """A block outside the layers: forward, recomputation of tiled logits, backward, its weights gathered behind."""
+    forward: list[Part] = []
+    backward: list[Part] = []
+    for operation in block.operations:
+        cost = operation_cost(operation, rows=rows, setting=setting, columns=columns)
+        forward.extend(cost.forward)
+        backward[:0] = cost.backward
+        if setting.vocab_tiling > 1 and isinstance(operation, Matmul):
+            again = [replace(part, phase="recompute") for part in cost.forward]
+            backward.insert(0, in_sequence("recompute", "recompute", again))
+    needed = gathered_bytes(block.operations, columns=columns, element_bytes=setting.compute_bytes)
+    transfer = gather(columns.links["weights"], needed)
+    gathers, sums = gather_and_sum("weights", transfer, setting=setting)
+    return overlapped(
+        name,
+        "step",
+        in_sequence("compute", "step", [*forward, *backward], times=columns.microsteps),
+        [scaled(gathers, columns.microsteps), scaled(sums, columns.microsteps)],
+        hiding=setting.hiding,
+    )
+
+
+def _gradient_sync(setting: TrainingSetting, columns: PlanColumns) -> Iterator[Part]:
+    """Sum of gradients over replicas, once a step.
+
+    All-reduces over dp, and dp across slices, in the compute dtype; a distributed optimizer reduce-scatters what
+    has been accumulated. What every stage of a pipeline holds is summed over the stages as well.
+    """
+    for group, elements in _elements_by_group(setting, columns).items():
+        if setting.optimizer.distributed:
+            transfer = gather(columns.links[group], elements * setting.gradient_bytes)
+            yield transfer_part(f"{group}/reduce_scatter", "backward", group, transfer, setting=setting)
+        else:
+            yield _replicas_sum(group, elements * setting.compute_bytes, setting=setting, columns=columns)
+    replicated_bytes = _elements_on_all_stages(setting, columns) * setting.compute_bytes
+    transfer = reduce(columns.links["stage"], replicated_bytes)
+    yield transfer_part("gradient/all_reduce", "backward", "stage", transfer, setting=setting)
+
+
+def _replicas_sum(group: str, summed_bytes: Number, *, setting: TrainingSetting, columns: PlanColumns) -> Part:
+    """All-reduces of the gradients over replicas, one a layer as the backward pass ends it."""
+    link, efficiency = columns.links[group], setting.efficiency
+    num_sums = sum(layer.count for layer in setting.tree.layers) / columns.stages
+    transfer = reduce(link, summed_bytes)
+    transfer = replace(transfer, network_steps=transfer.network_steps * num_sums)
+    summed = transfer_part("gradient/all_reduce", "backward", group, transfer, setting=setting)
+    within, across = efficiency.unhidden_sum, efficiency.unhidden_network
+    return replace(summed, unhidden_share=within + (across - within) * smaller(link.network_steps, 1.0))
+
+
+def _weight_sync(setting: TrainingSetting, columns: PlanColumns) -> Iterator[Part]:
+    """A distributed optimizer's gather of the weights that each replica has updated a part of, once a step."""
+    for group, elements in _elements_by_group(setting, columns).items():
+        transfer = gather(columns.links[group], elements * setting.compute_bytes)
+        yield transfer_part(f"{group}/all_gather", "forward", group, transfer, setting=setting)
+
+
+def _pipeline(
+    setting: TrainingSetting, columns: PlanColumns, rows: Number, *, in_stages_s: Number, head_s: Number
+) -> Part:
+    """Bubble, hand-overs between stages, and the wait for the stage that has the head.
+
+    The bubble is `bubble_ratio` of the time of the layers in the pipeline. Interleaved stages hand over while they
+    work on. Where stages run programs of their own the head is the last one's alone.
+    """
+    stages = columns.stages
+    waiting = bubble_ratio(num_stages=stages, num_microbatches=columns.microbatches, num_repeats=columns.repeats)
+    bubble_s = waiting * in_stages_s
+    spared_s = spared_share(setting, columns) * in_stages_s
+    waiting_s = larger((stages - 1.0) * head_s - spared_s, 0.0) if has_uneven_stages(setting) else head_s * 0.0
+    shown = 1.0 - setting.hiding.overlap * interleaved_share(setting, columns)
+    width = embed_dim(setting.tree)
+    handed_bytes = rows * width * setting.activation_bytes / columns.degree(TENSOR_AXES)
+    transfer = permute(columns.links["stage"], handed_bytes)
+    hand_over = transfer_part("hand_over/permute", "step", "stage", transfer, setting=setting)
+    return in_sequence(
+        "pipeline",
+        "step",
+        [
+            Part(name="bubble", phase="step", resource="overhead", expected_s=bubble_s),
+            Part(name="last_stage", phase="step", resource="overhead", expected_s=waiting_s),
+            scaled(
+                replace(hand_over, expected_s=hand_over.expected_s * shown), 2 * columns.microsteps * columns.repeats
+            ),
+        ],
+    )
+
+
+def _optimizer(setting: TrainingSetting, columns: PlanColumns) -> Part:
+    """AdamW: reads weight, both moments and gradient, writes weight and moments; all of it memory traffic.
+
+    Moments on the host come and go in the update itself, a layer's after the other's: nothing hides their transfer.
+    """
+    optimizer, elements = setting.optimizer, state_elements(setting, columns)
+    moments = 2 * optimizer_bytes(P=elements, b_mu=BYTES_OF[optimizer.mu_dtype], b_nu=BYTES_OF[optimizer.nu_dtype])
+    weights = 2 * weight_bytes(P=elements, b_w=BYTES_OF[setting.dtypes.weights])
+    traffic = weights + gradient_bytes(P=elements, b_g=BYTES_OF[setting.dtypes.gradients]) + moments
+    update = Part(
+        name="update",
+        phase="optimizer",
+        resource="hbm",
+        expected_s=traffic / (setting.hbm_bytes_per_s * setting.efficiency.hbm),
+        work=Work(amounts={"hbm": traffic}),
+    )
+    transfer = host_part("state/transfer", "optimizer", moments * columns.moments_on_host, setting)
+    return in_sequence("optimizer", "optimizer", [update, transfer])
