@@ -3,7 +3,7 @@
     laws = training_laws(C_flops_per_s=4.59e14, W_ici_bytes_per_s=1.8e11, n_axes=3, batch_tokens="4Mi", num_chips=8960)
     laws["fsdp_critical_tokens_per_chip"], laws["tokens_per_chip"], laws.choice
 
-The names are those of the formulas in `laws_batch`, `laws_slices`, `laws_memory`, `laws_run` and `laws_pipeline`, and
+The names are those of the formulas in `batch`, `slices`, `memory`, `run` and `pipeline` of this folder, and
 of their parameters. Whatever is given stands, be it a constant, or a figure that could have been derived.
 """
 
