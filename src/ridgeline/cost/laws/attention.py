@@ -8,16 +8,13 @@ Two-byte numbers; one fused kernel, so that scores never leave the chip.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from ridgeline.cost.critical_size import self_attention_critical_queries
-from ridgeline.cost.laws.deduce import Deduced, System, deduce, read_quantities, system
+from ridgeline.cost.laws.deduce import Laws, System, deduce, read_quantities, system
 from ridgeline.cost.laws.slices import hbm_flops_per_byte
 from ridgeline.cost.roofline import attention_flops, intensity_flops_per_byte
 from ridgeline.cost.single_operation import attention_bytes
-
-if TYPE_CHECKING:
-    from ridgeline.cost.explain import Derivation
 
 
 def heads_per_group_count(*, N: float, K: float) -> float:
@@ -129,22 +126,8 @@ ATTENTION: Final[System] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionLaws:
-    """What follows from what was given.
-
-    Attributes:
-        known: Every quantity, with how it was derived.
-    """
-
-    known: Deduced
-
-    def __getitem__(self, quantity: str) -> float:
-        """A quantity in its base unit; the error of one that is not known says what is missing."""
-        return self.known[quantity]
-
-    def __contains__(self, quantity: str) -> bool:
-        """Whether a quantity is known."""
-        return quantity in self.known
+class AttentionLaws(Laws):
+    """What the laws of attention say of what was given."""
 
     @property
     def prefill_bound(self) -> Literal["compute", "memory"]:
@@ -155,11 +138,6 @@ class AttentionLaws:
     def decode_bound(self) -> Literal["compute", "memory"]:
         """What decoding waits for."""
         return "compute" if self.known["decode_is_compute_bound"] else "memory"
-
-    @property
-    def derivations(self) -> tuple[Derivation, ...]:
-        """Where each derived quantity comes from."""
-        return tuple(self.known.derivations.values())
 
 
 def attention_laws(**given: float | str) -> AttentionLaws:

@@ -78,6 +78,30 @@ class Deduced:
         return " and ".join(name for name in _required(formula) if name not in self.values)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Laws:
+    """What a chapter's laws say of what was given; each chapter adds its own conclusions.
+
+    Attributes:
+        known: Every quantity, with how it was derived.
+    """
+
+    known: Deduced
+
+    def __getitem__(self, quantity: str) -> float:
+        """A quantity in its base unit; the error of one that is not known says what is missing."""
+        return self.known[quantity]
+
+    def __contains__(self, quantity: str) -> bool:
+        """Whether a quantity is known."""
+        return quantity in self.known
+
+    @property
+    def derivations(self) -> tuple[Derivation, ...]:
+        """Where each derived quantity comes from, in the order in which they followed."""
+        return tuple(self.known.derivations.values())
+
+
 def deduce(formulas: System, values: Mapping[str, float]) -> Deduced:
     """Applies every formula whose parameters are known, in the order of the system, again and again.
 

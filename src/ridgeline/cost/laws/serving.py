@@ -11,7 +11,7 @@ from math import ceil, gcd, log2
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.laws import memory as laws_memory
-from ridgeline.cost.laws.deduce import Deduced, System, deduce, read_quantities, system
+from ridgeline.cost.laws.deduce import Laws, System, deduce, read_quantities, system
 from ridgeline.cost.laws.transformer import cache_bytes
 from ridgeline.model.accounting import account
 from ridgeline.model.reference import model_of
@@ -21,7 +21,6 @@ from ridgeline.model.tree import model_tree
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ridgeline.cost.explain import Derivation
     from ridgeline.model.reference import ModelReference
     from ridgeline.model.roles import Role, RoleAccount
     from ridgeline.model.spec import ModelSpec
@@ -196,32 +195,13 @@ SERVING: Final[System] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServingMemory:
-    """What follows from what was given.
-
-    Attributes:
-        known: Every quantity, with how it was derived.
-    """
-
-    known: Deduced
-
-    def __getitem__(self, quantity: str) -> float:
-        """A quantity in its base unit; the error of one that is not known says what is missing."""
-        return self.known[quantity]
-
-    def __contains__(self, quantity: str) -> bool:
-        """Whether a quantity is known."""
-        return quantity in self.known
+class ServingMemory(Laws):
+    """What the laws of memory in serving say of what was given."""
 
     @property
     def mlp_cache_scaling(self) -> str:
         """How the ratio of MLP to cache goes with the model and the sequence, S tokens long."""
         return "F/S up to a constant"
-
-    @property
-    def derivations(self) -> tuple[Derivation, ...]:
-        """Where each derived quantity comes from."""
-        return tuple(self.known.derivations.values())
 
 
 def serving_memory(model: ModelReference | None = None, **given: float | str) -> ServingMemory:

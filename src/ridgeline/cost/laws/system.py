@@ -17,13 +17,12 @@ from ridgeline.cost.laws import memory as laws_memory
 from ridgeline.cost.laws import pipeline as laws_pipeline
 from ridgeline.cost.laws import run as laws_run
 from ridgeline.cost.laws import slices as laws_slices
-from ridgeline.cost.laws.deduce import Deduced, System, deduce, read_quantities, system
+from ridgeline.cost.laws.deduce import Laws, System, deduce, read_quantities, system
 from ridgeline.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ridgeline.cost.explain import Derivation
 
 LAWS: Final[System] = (
     *system(
@@ -155,32 +154,13 @@ _GATES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingLaws:
-    """What follows from what was given.
-
-    Attributes:
-        known: Every quantity, with how it was derived.
-    """
-
-    known: Deduced
-
-    def __getitem__(self, quantity: str) -> float:
-        """A quantity in its base unit; the error of one that is not known says what is missing."""
-        return self.known[quantity]
-
-    def __contains__(self, quantity: str) -> bool:
-        """Whether a quantity is known."""
-        return quantity in self.known
+class TrainingLaws(Laws):
+    """What the laws of training say of what was given."""
 
     @property
     def values(self) -> Mapping[str, float]:
         """Every quantity, by name."""
         return self.known.values
-
-    @property
-    def derivations(self) -> tuple[Derivation, ...]:
-        """Where each derived one comes from, in the order in which they followed."""
-        return tuple(self.known.derivations.values())
 
     def depends(self, quantity: str, *, on: str) -> bool:
         """Whether one quantity changes with another."""
