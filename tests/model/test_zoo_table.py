@@ -131,3 +131,12 @@ def test_more_experts_a_token_than_there_are_are_refused() -> None:
     with pytest.raises(InputError) as caught:
         model_from_table(experts, name="tiny", where="job.toml: model")
     assert caught.value.expected == "no more than the 4 experts"
+
+
+def test_kinds_of_one_letter_may_be_written_as_hybrids_are_published() -> None:
+    mamba = {"version": 2, "inner_dim": 16, "state_dim": 4, "conv_kernel": 4, "num_heads": 2}
+    kinds = {"M": {"mamba": mamba}, "*": {"attention": ATTENTION}}
+    as_text, as_list = ({"pattern": pattern, "layer": kinds} for pattern in ("MM*M", ["M", "M", "*", "M"]))
+
+    assert read(**as_text) == read(**as_list)
+    assert isinstance(read(**as_text)[2].mixer, AttentionSpec)

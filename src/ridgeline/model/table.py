@@ -13,12 +13,13 @@ puts some in front::
     moe = { num_experts = 256, top_k = 8, expert_mlp_dim = 2048, shared_mlp_dim = 2048 }
     layer.dense.mlp = { mlp_dim = 18432 }
 
-A kind with a mixer or a channel mixer of another sort than the shared one has that instead of it.
+A kind with a mixer or a channel mixer of another sort than the shared one has that instead of it. Kinds with names of
+one letter may be written without commas, as hybrids are published: `pattern = "MEMEM*E"`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from itertools import chain, cycle, groupby, islice
@@ -108,17 +109,24 @@ def _kinds_in_order(table: Table, where: str) -> list[str]:
     num_layers = table.get("num_layers")
     if not _conforms(num_layers, int) or not 0 < cast("int", num_layers) <= _MOST_LAYERS:
         raise _wrong(where, "num_layers", num_layers, f"a whole number from 1 to {_MOST_LAYERS}")
-    leading, pattern = table.get("leading", []), table.get("pattern", [_ONLY_KIND])
-    for key, kinds in (("leading", leading), ("pattern", pattern)):
-        if not _conforms(kinds, list[str]) or (key == "pattern" and not kinds):
-            raise _wrong(where, key, kinds, "a list of layer kinds")
-    front, repeated = cast("list[str]", leading), cast("list[str]", pattern)
+    front, repeated = _named_kinds(table, "leading", [], where), _named_kinds(table, "pattern", [_ONLY_KIND], where)
+    if not repeated:
+        raise _wrong(where, "pattern", repeated, "a list of layer kinds")
     for kind in _subtable(table, "layer", where):
         if kind not in front + repeated:
             raise _wrong(
                 where, f"layer.{kind}", kind, f"a kind of `leading` or `pattern`: {', '.join(front + repeated)}"
             )
     return list(islice(chain(front, cycle(repeated)), cast("int", num_layers)))
+
+
+def _named_kinds(table: Table, key: str, otherwise: list[str], where: str) -> list[str]:
+    """Layer kinds of a list, or of a text whose letters are the kinds that `layer` describes."""
+    kinds, described = table.get(key, otherwise), _subtable(table, "layer", where)
+    as_letters = isinstance(kinds, str) and all(letter in described for letter in kinds)
+    if not (as_letters or _conforms(kinds, list[str])):
+        raise _wrong(where, key, kinds, "a list of layer kinds")
+    return list(cast("Sequence[str]", kinds))
 
 
 def _layer(shared: Table, own: Table, *, where: str) -> LayerSpec:
