@@ -138,3 +138,23 @@ def test_a_pass_with_prompts_takes_less_than_both_apart() -> None:
     )
 
     assert max(one, other) < both < one + other - PASS_OVERHEAD_S
+
+
+def test_a_narrow_checkpoint_leaves_its_head_in_bf16_and_a_scale_beside_every_sixteen_elements_of_fp4() -> None:
+    bf16, fp8, fp4 = (
+        amounts(server, decode(columns(server, {"tp": 8}), 1.0))["hbm.weights"]
+        for dtype in ("bf16", "fp8", "fp4")
+        for server in [machine("llama3.1-70b", "b200:8", dtypes=ServingDtypes(weights=dtype))]
+    )
+
+    head, layers = 2 * LOOKUPS / 8, (bf16 - 2 * LOOKUPS / 8) / 2
+    assert fp8 == pytest.approx(head + layers)
+    assert fp4 == pytest.approx(head + layers * (1 / 2 + 1 / 16))
+
+
+def test_experts_may_be_narrower_than_the_rest_and_no_product_is_narrower_than_its_weights() -> None:
+    server = machine("gpt-oss-120b", "b200:1", dtypes=ServingDtypes(experts="fp4", compute="fp8"))
+    found = amounts(server, decode(columns(server, {}), 1.0))
+
+    assert found["flops.fp8"] == pytest.approx(2 * 36 * 4 * 3 * 2880 * 2880)
+    assert found["flops.bf16"] > 0

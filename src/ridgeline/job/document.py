@@ -179,6 +179,7 @@ class ServingDtypesTable(_Table):
     weights: str | None = None
     kv_cache: str | None = None
     compute: str | None = None
+    experts: str | None = None
 
 
 class ServingPlanTable(_Table):

@@ -50,11 +50,19 @@ class ServingWorkload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingDtypes:
-    """Storage of weights and of the KV cache, and the precision of matmuls and activations."""
+    """Storage of weights and of the KV cache, and the precision of matmuls and activations.
+
+    Attributes:
+        weights: Of matrices; beside narrow floats, engines leave the embedding and the head in bf16.
+        kv_cache: Of keys and values.
+        compute: What matmuls are computed in; none is narrower than its weights.
+        experts: Of the weights of experts, where a checkpoint narrows these alone; None for as the others.
+    """
 
     weights: Dtype = "bf16"
     kv_cache: Dtype = "bf16"
     compute: Dtype = "bf16"
+    experts: Dtype | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

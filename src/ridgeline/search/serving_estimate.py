@@ -95,7 +95,7 @@ def decode_laws(found: Candidates, index: int) -> DecodeLaws:
     experts, top_k = _experts(found)
     copies = mesh.batch_ways / (1 if experts == 1.0 else mesh.degrees.get("ep", 1))
     dense = small_batch_critical_rows(
-        b_w=machine.weight_element_bytes,
+        b_w=machine.weight_element_bytes(()),
         C_flops_per_s=machine.peak_flops_per_s(machine.compute_dtype),
         W_bytes_per_s=machine.peak_hbm_bytes_per_s,
     )

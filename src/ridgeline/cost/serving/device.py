@@ -37,11 +37,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ridgeline.cost.collectives import Link
+    from ridgeline.job.job import Dtype
     from ridgeline.job.serving import Phase, ServingDtypes
     from ridgeline.model.operations import ModelTree
 
 LANES = 128
 """Elements of a row of a TPU's memory: the minor dimension of its tiles."""
+
+NARROW_FLOATS = ("fp8", "fp4")
+"""Dtypes of converted checkpoints."""
+
+FP4_BLOCK = 16
+"""Elements that share a scale."""
 
 SCALE_BYTES = BYTES_OF["f32"]
 """Bytes of the scale of one head and token in an 8-bit cache."""
@@ -201,8 +208,26 @@ def held_weight_bytes(setting: ServingSetting, columns: PhaseColumns) -> Number:
     total: Number = 0.0
     for tensor, count, _ in step_weights(setting.tree):
         elements = tensor.size * count / split_shards(tensor.axes, tensor.shape, columns)
-        total = total + weight_bytes(P=elements, b_w=BYTES_OF[setting.dtypes.weights])
+        total = total + weight_bytes(P=elements, b_w=stored_bytes(stored_dtype(setting.dtypes, tensor.axes)))
     return total
+
+
+def stored_dtype(dtypes: ServingDtypes, axes: tuple[str, ...]) -> Dtype:
+    """What a weight of these logical axes is stored in: beside narrow floats, embedding and head are left in bf16.
+
+    Source: checkpoints in fp8, NVFP4 and MXFP4 list `lm_head` and `embed_tokens` among the modules not converted.
+    """
+    if "vocab" in axes and dtypes.weights in NARROW_FLOATS:
+        return "bf16"
+    return dtypes.experts or dtypes.weights if "experts" in axes else dtypes.weights
+
+
+def stored_bytes(dtype: Dtype) -> float:
+    """Bytes of a stored weight, its share of a block's scale included.
+
+    Source: NVFP4: a scale of one byte for 16 elements (docs.nvidia.com, Transformer Engine, NVFP4BlockScaling).
+    """
+    return BYTES_OF[dtype] + (1 / FP4_BLOCK if dtype == "fp4" else 0.0)
 
 
 def held_cache_bytes(setting: ServingSetting, columns: PhaseColumns) -> Number:

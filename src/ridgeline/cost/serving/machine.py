@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.placement import link_rate_bytes_per_s
-from ridgeline.cost.serving.device import PhaseColumns, split_shards
+from ridgeline.cost.serving.device import PhaseColumns, split_shards, stored_bytes, stored_dtype
 from ridgeline.job.job import BATCH_AXES, BYTES_OF
 
 if TYPE_CHECKING:
@@ -40,14 +40,19 @@ class ServingMachine:
         asked = self.setting.dtypes.compute
         return asked if asked in self.hardware.chip.peak_flops_per_s else "bf16"
 
+    def product_dtype(self, axes: tuple[str, ...]) -> str:
+        """What a matmul by a weight of these logical axes is computed in: no narrower than the weight is stored."""
+        asked, stored = self.setting.dtypes.compute, stored_dtype(self.setting.dtypes, axes)
+        wider = stored if BYTES_OF[stored] > BYTES_OF[asked] else asked
+        return wider if wider in self.hardware.chip.peak_flops_per_s else "bf16"
+
     def peak_flops_per_s(self, dtype: str) -> float:
         """Published peak of one device."""
         return self.hardware.chip.peak_flops_per_s[dtype] / self.hardware.chip.devices_per_chip
 
-    @property
-    def matmul_flops_per_s(self) -> float:
-        """What large matmuls reach on one device."""
-        reached, dtype = self.efficiency.matmul, self.compute_dtype
+    def matmul_flops_per_s(self, axes: tuple[str, ...]) -> float:
+        """What large matmuls by a weight of these logical axes reach on one device."""
+        reached, dtype = self.efficiency.matmul, self.product_dtype(axes)
         return self.peak_flops_per_s(dtype) * reached.get(dtype, reached["bf16"])
 
     @property
@@ -75,10 +80,9 @@ class ServingMachine:
         """The rate that loads of fast links refer to."""
         return link_rate_bytes_per_s(self.hardware)
 
-    @property
-    def weight_element_bytes(self) -> float:
-        """Of a stored weight."""
-        return BYTES_OF[self.setting.dtypes.weights]
+    def weight_element_bytes(self, axes: tuple[str, ...]) -> float:
+        """Of a stored weight of these logical axes."""
+        return stored_bytes(stored_dtype(self.setting.dtypes, axes))
 
     @property
     def activation_element_bytes(self) -> float:

@@ -47,17 +47,17 @@ def _matmul(op: Matmul, *, rows: Number, step: Pass, machine: ServingMachine) ->
     shape, inner = op.weight.shape, op.num_contracted
     contracted, produced = prod(shape[:inner]), prod(shape[inner:])
     ways = step.shards(op.weight.axes, shape)
-    b_a, b_w = machine.activation_element_bytes, machine.weight_element_bytes
+    b_a, b_w = machine.activation_element_bytes, machine.weight_element_bytes(op.weight.axes)
     flops = matmul_flops(B=rows, D=contracted, F=produced) / ways
     traffic_bytes = matmul_bytes(B=rows, D=contracted, F=produced, b_a=b_a, b_w=b_w, b_o=b_a) / ways
     expected_s = attained_s(
         flops=flops * _idle_factor(op.weight.axes, shape, inner, step, machine),
-        C_flops_per_s=machine.matmul_flops_per_s,
+        C_flops_per_s=machine.matmul_flops_per_s(op.weight.axes),
         traffic_bytes=traffic_bytes,
         W_bytes_per_s=machine.hbm_bytes_per_s,
         fill_bytes=machine.efficiency.matmul_fill_bytes,
     )
-    return _product(op.path, expected_s, flops, op.weight.size * b_w / ways, machine)
+    return _product(op, expected_s, flops, op.weight.size * b_w / ways, machine)
 
 
 def _expert_matmul(op: ExpertMatmul, *, rows: Number, step: Pass, machine: ServingMachine) -> Part:
@@ -67,7 +67,7 @@ def _expert_matmul(op: ExpertMatmul, *, rows: Number, step: Pass, machine: Servi
     tensor = step.shards(op.weight.axes, op.weight.shape) / ways
     read = read_experts_count(E=float(experts), k=float(op.top_k), B=rows * ways) / ways
     copies, efficiency = rows * op.top_k, machine.efficiency
-    b_a, b_w = machine.activation_element_bytes, machine.weight_element_bytes
+    b_a, b_w = machine.activation_element_bytes, machine.weight_element_bytes(op.weight.axes)
     flops = matmul_flops(B=copies, D=contracted, F=produced) / tensor
     arrays_bytes = expert_matmul_bytes(rows=copies, E=read, D=contracted, F=produced, b_a=b_a, b_w=b_w, b_o=b_a)
     edge_rows = smaller(efficiency.grouped_edge_rows["output"], copies / read)
@@ -75,17 +75,21 @@ def _expert_matmul(op: ExpertMatmul, *, rows: Number, step: Pass, machine: Servi
     expected_s = grouped_matmul_s(
         flops=flops,
         idle_factor=idle * ragged_rows(B=copies, E=read, edge_rows=edge_rows) / copies,
-        C_flops_per_s=machine.matmul_flops_per_s * efficiency.grouped_matmul["output"] / efficiency.matmul["bf16"],
+        C_flops_per_s=machine.matmul_flops_per_s(op.weight.axes)
+        * efficiency.grouped_matmul["output"]
+        / efficiency.matmul["bf16"],
         traffic_bytes=arrays_bytes / tensor,
         W_bytes_per_s=machine.hbm_bytes_per_s,
     )
-    return _product(op.path, expected_s, flops, read * contracted * produced * b_w / tensor, machine)
+    return _product(op, expected_s, flops, read * contracted * produced * b_w / tensor, machine)
 
 
-def _product(path: str, expected_s: Number, flops: Number, weight_bytes: Number, machine: ServingMachine) -> Part:
-    amounts = {f"flops.{machine.compute_dtype}": flops, "hbm.weights": weight_bytes}
+def _product(
+    op: Matmul | ExpertMatmul, expected_s: Number, flops: Number, weight_bytes: Number, machine: ServingMachine
+) -> Part:
+    amounts = {f"flops.{machine.product_dtype(op.weight.axes)}": flops, "hbm.weights": weight_bytes}
     return Part(
-        name=path,
+        name=op.path,
         phase="forward",
         resource="hbm",
         expected_s=expected_s + machine.efficiency.matmul_overhead_s,
