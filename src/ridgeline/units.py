@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 MILLION: Final = 1e6
 """Tokens that a price of serving is for."""
 
+_PERCENT: Final = 100.0
+"""Parts of a whole that are counted as percent."""
+
 _ABSURD = 1e30
 _NUMBER_AND_UNIT = re.compile(r"([+-]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\W\d_]*)")
 _NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)\b.*", re.IGNORECASE)
@@ -96,6 +99,23 @@ def parse_whole(value: str | float, *, where: str, unit: str = "", least: int = 
     return int(count)
 
 
+def parse_fraction(value: str | float, *, where: str) -> float:
+    """A part of a whole, 0 to 1: `0.8`, `80%`.
+
+    >>> parse_fraction("80%", where="--acceptance"), parse_fraction(0.25, where="--acceptance")
+    (0.8, 0.25)
+    """
+    expected = "a part of a whole, 0 to 1, or a percentage"
+    in_percent = isinstance(value, str) and value.strip().endswith("%")
+    plain = value.strip().removesuffix("%") if isinstance(value, str) else value
+    number = _parse(plain, {"": 1.0}, where=where, expected=expected, example="0.8 or 80%")
+    fraction = number / _PERCENT if in_percent else number
+    if fraction > 1:
+        meant = f"write {number / _PERCENT:g}, or {number:g}%" if number <= _PERCENT else "check the number"
+        raise InputError("more than the whole", where=where, value=value, expected=expected, fix=meant)
+    return fraction
+
+
 def parse_bytes(value: str | float, *, where: str) -> float:
     """A size in bytes: `34MB` (decimal), `96GiB` (binary), `1024`.
 
@@ -169,6 +189,15 @@ def duration_in(duration_s: float, unit: str) -> float:
         fix = nearest(unit, scales) or "use one of those"
         raise InputError("unknown unit of time", where="unit", value=unit, expected=known, fix=fix)
     return duration_s / scales[unit]
+
+
+def rate_in(rate_per_s: float, unit: str) -> float:
+    """A rate in another unit of time: things a `ms`, a `min`, a `days`.
+
+    >>> rate_in(500.0, "ms")
+    0.5
+    """
+    return rate_per_s / duration_in(1.0, unit)
 
 
 def format_bytes(size_bytes: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import exp
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,8 +11,10 @@ from ridgeline.errors import InputError
 from ridgeline.job.job import AttentionKernel, Compiler
 from ridgeline.job.origin import settings
 from ridgeline.job.reading import read_any_job, read_job, read_serving_job
-from ridgeline.job.serving import ServingDtypes, ServingJob, ServingPlan, ServingWorkload
+from ridgeline.job.serving import PrefixCache, ServingDtypes, ServingJob, ServingPlan, ServingWorkload, Speculation
+from ridgeline.job.traffic import EmpiricalLength, LognormalLength, UniformLength
 from ridgeline.job.writing import write_job
+from ridgeline.model.zoo import resolve_model
 from tests.messages import refusal
 
 if TYPE_CHECKING:
@@ -34,10 +37,17 @@ rate = 2.5
 ttft_s = "500ms"
 tpot_s = 0.03
 
+prefix_cache = { hit_rate = "40%", shared = true }
+
 [plan]
 prefill = { dp = 2, tp = 4 }
 decode = { tp = 8 }
+mode = "disaggregated"
+server_ratio = "2:6"
 prefill_batch = 4
+memory_utilization = 0.85
+page_tokens = 32
+speculation = { draft_tokens = 3, acceptance = 0.8, draft_model = "llama3.2-1b" }
 dtypes = { weights = "bf16", kv_cache = "int8", compute = "bf16" }
 attention = { kernel = "splash", block_q = 512, block_kv = 512 }
 compiler = { scoped_vmem_kib = 32768 }
@@ -60,13 +70,29 @@ def test_every_key_of_a_serving_job_is_understood(file: Path) -> None:
     job = read_serving_job(str(file))
 
     assert job.workload == ServingWorkload(
-        prompt_len=1024, generate_len=512, batch=64, rate=2.5, ttft_s=0.5, tpot_s=0.03
+        prompt_len=1024,
+        generate_len=512,
+        batch=64,
+        rate=2.5,
+        ttft_s=0.5,
+        tpot_s=0.03,
+        prefix_cache=PrefixCache(hit_fraction=0.4, shared=True),
     )
     assert job.workload.context_len == 1536
     assert job.plan == ServingPlan(
         prefill={"dp": 2, "tp": 4},
         decode={"tp": 8},
+        mode="disaggregated",
+        server_ratio=(1, 3),
         prefill_batch=4,
+        memory_utilization=0.85,
+        page_tokens=32,
+        speculation=Speculation(
+            draft_tokens=3,
+            acceptance_fraction=0.8,
+            draft_model="llama3.2-1b",
+            drafter=resolve_model("llama3.2-1b", where="model"),
+        ),
         dtypes=ServingDtypes(weights="bf16", kv_cache="int8", compute="bf16"),
         attention=AttentionKernel(kernel="splash", block_q=512, block_kv=512),
         compiler=Compiler(scoped_vmem_kib=32768),
@@ -79,6 +105,45 @@ def test_a_serving_job_that_is_written_reads_back_as_the_same_job(file: Path, tm
     write_job(job, str(tmp_path / "again.toml"))
 
     assert read_any_job(str(tmp_path / "again.toml")) == job
+
+
+def test_lengths_are_said_by_moments_by_quantiles_by_bounds_or_by_a_file(tmp_path: Path) -> None:
+    (tmp_path / "lengths.txt").write_text("7\n\n9\n", encoding="utf-8")
+    moments = serving(prompt_len={"mean": 100, "sigma": 0.5, "max": 400}).workload
+    quantiles = serving(prompt_len="p50=800,p90=2000").workload.prompts
+    bounds = serving(generate_len="min=5,max=9").workload
+    seen = serving(generate_len=f"file={tmp_path / 'lengths.txt'}").workload
+
+    assert moments.prompts == LognormalLength(mean_tokens=100.0, sigma=0.5, most_tokens=400)
+    assert (moments.prompt_len, moments.context_len) == (400, 912)
+    assert isinstance(quantiles, LognormalLength)
+    assert quantiles.median_tokens == pytest.approx(800)
+    assert quantiles.median_tokens * exp(quantiles.sigma * 1.2815516) == pytest.approx(2000)
+    assert (bounds.replies, bounds.generate_len) == (UniformLength(least_tokens=5, most_tokens=9), 9)
+    assert isinstance(seen.replies, EmpiricalLength)
+    assert (seen.replies.tokens, seen.generate_len) == ((7, 9), 9)
+
+
+def test_lengths_and_traces_beside_a_job_file_are_found_again_from_where_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "lengths.txt").write_text("7\n9\n", encoding="utf-8")
+    (tmp_path / "trace.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,5,2\n4,9,1\n", encoding="utf-8")
+    lengths = serving(prompt_len=f"file={tmp_path / 'lengths.txt'}", ttft="p90=2s", rate=5)
+    trace = serving(prompt_len=None, generate_len=None, trace=str(tmp_path / "trace.csv"), tpot={"p99": "50ms"})
+
+    for job in (lengths, trace):
+        path = str(tmp_path / "jobs" / "job.toml")
+        write_job(job, path, force=True)
+        assert "../" in (tmp_path / "jobs" / "job.toml").read_text(encoding="utf-8")
+        again = read_serving_job(path).workload
+        assert again.context_len == job.workload.context_len
+        assert (again.rate, again.ttft_of, again.tpot_of) == (
+            job.workload.rate,
+            job.workload.ttft_of,
+            job.workload.tpot_of,
+        )
+    assert trace.workload.rate == pytest.approx(1 / 4)
+    assert trace.workload.context_len == 10  # of one request, not of the longest prompt and the longest reply
 
 
 def test_flags_make_a_serving_job_of_a_model_and_a_prompt_length_says_its_kind() -> None:
@@ -122,6 +187,46 @@ def test_a_verb_of_training_refuses_a_serving_job_and_the_other_way_round(file: 
         ({"remat": "full"}, "unknown key", "--remat"),
         ({"prompt_len": "0"}, "number too small", "--prompt-len"),
         ({"rate": "0"}, "rate must be more than zero", "--rate"),
+        ({"rate": "20/s"}, "not a number", "--rate"),
+        ({"tpot": "30"}, "tpot_s limits nothing: it is 30.0 s", "--tpot"),
+        ({"ttft": "p90=2s"}, "a limit on p90 needs a rate: how long requests queue decides it", "--ttft"),
+        ({"ttft": "p95=2s", "rate": 2}, "unknown key", "--ttft: p95"),
+        ({"ttft": "p50=2s,p90=3s", "rate": 2}, "a limit is of the mean, or of one percentile", "--ttft"),
+        ({"prompt_len": "p50=800"}, "these do not say a length", "--prompt-len"),
+        ({"prompt_len": "p50=800,p90=80"}, "p90 is less than p50", "--prompt-len: p90"),
+        ({"prompt_len": "mean=800,sigma=60"}, "sigma is absurdly large", "--prompt-len: sigma"),
+        ({"prompt_len": "mean=800,sigma=0.5,max=80"}, "max cuts more than half of all lengths", "--prompt-len: max"),
+        ({"generate_len": "min=9,max=5"}, "max is less than min", "--generate-len: max"),
+        ({"generate_len": "file=absent.txt"}, "cannot read the lengths: No such file or directory", "--generate-len"),
+        ({"trace": "trace.csv"}, "a trace has its own prompts", "--prompt-len"),
+        ({"prefix_hit_rate": "80"}, "more than the whole", "--prefix-hit-rate"),
+        ({"prefix_shared": True}, "missing hit_rate", "job: workload.prefix_cache.hit_rate"),
+        ({"mode": "mixed"}, "wrong value of mode", "--mode"),
+        (
+            {"mode": "interleaved", "server_ratio": "1:2"},
+            "server_ratio is of disaggregated servers only",
+            "--server-ratio",
+        ),
+        ({"server_ratio": "1:0"}, "malformed ratio of servers", "--server-ratio"),
+        (
+            {"mode": "disaggregated", "prefill_chunk": 512},
+            "prefill_chunk is of interleaved servers only",
+            "--prefill-chunk",
+        ),
+        ({"memory_utilization": "90"}, "more than the whole", "--memory-utilization"),
+        ({"memory_utilization": 0}, "an engine without memory", "--memory-utilization"),
+        ({"acceptance": 0.8}, "missing draft_tokens", "job: plan.speculation.draft_tokens"),
+        ({"draft_tokens": 2, "acceptance": 80}, "more than the whole", "--acceptance"),
+        (
+            {"draft_tokens": 1, "acceptance": 0.8, "draft_model": "mtp"},
+            "llama3.1-8b has no heads for further tokens",
+            "--draft-model",
+        ),
+        (
+            {"draft_tokens": 1, "acceptance": 0.8, "draft_model": "qwen3-0.6b"},
+            "qwen3-0.6b has another vocabulary than llama3.1-8b",
+            "--draft-model",
+        ),
         ({"ttft": "0s"}, "ttft_s must be more than zero", "--ttft"),
         ({"decode_mesh": "tp=16"}, "mesh does not fill the devices in one slice", "--decode-mesh"),
         ({"prefill_mesh": "dcn_dp=2"}, "a server is one slice", "--prefill-mesh"),
@@ -135,6 +240,21 @@ def test_what_makes_no_sense_is_refused_where_it_was_written(flags: Arguments, w
         serving(**flags)
 
     assert (caught.value.what, caught.value.where) == (what, where)
+
+
+def test_a_malformed_line_of_a_file_of_lengths_is_told_by_its_number(tmp_path: Path) -> None:
+    (tmp_path / "lengths.txt").write_text("7\n9 tokens\n", encoding="utf-8")
+
+    with pytest.raises(InputError, match=r"lengths\.txt: line 2"):
+        serving(prompt_len=f"file={tmp_path / 'lengths.txt'}")
+
+
+def test_a_percent_sign_says_percent_and_a_limit_is_of_the_requests_that_it_names() -> None:
+    job = serving(prefix_hit_rate="60%", rate=3, ttft="p99=4s", tpot="mean=40ms")
+
+    assert job.workload.prefix_cache.hit_fraction == 0.6
+    assert (job.workload.ttft_s, job.workload.ttft_of) == (4.0, "p99")
+    assert (job.workload.tpot_s, job.workload.tpot_of) == (0.04, "mean")
 
 
 def test_the_length_of_a_reply_must_be_said() -> None:

@@ -21,11 +21,13 @@ from ridgeline.job.job import (
 )
 from ridgeline.job.machine import machine
 from ridgeline.job.mesh import check_batch, check_mesh, parse_mesh, parse_placement
+from ridgeline.job.model_path import path_from
 from ridgeline.job.own_calibration import read_own_calibration
 from ridgeline.job.precision import parse_quantization
 from ridgeline.job.remat import parse_remat
 from ridgeline.job.serving import ServingJob
-from ridgeline.job.serving_assembly import compiler_settings, parse_dtypes, serving_plan, serving_workload
+from ridgeline.job.serving_assembly import Asked, compiler_settings, parse_dtypes, serving_plan
+from ridgeline.job.serving_workload import serving_workload
 from ridgeline.model.zoo import inline_model, resolve_model
 from ridgeline.units import parse_count, parse_whole
 
@@ -57,20 +59,21 @@ def assembled(document: AnyDocument, origin: Origin, *, folder: str) -> AnyJob:
     """
     table = None if isinstance(document.model, str) else document.model
     if isinstance(document.model, str):
-        reference = _model_reference(document.model, folder)
+        reference = path_from(document.model, folder)
         model = resolve_model(reference, where=origin.of("model"))
     else:
         model = inline_model(document.model, where=origin.of("model"))
         reference = model.name
     hardware = machine(document.hardware, origin)
     if isinstance(document, ServingDocument):
-        serving = serving_workload(document.workload, origin)
+        serving = serving_workload(document.workload, origin, folder=folder)
+        asked = Asked(model=model, hardware=hardware, folder=folder)
         return ServingJob(
             model_reference=reference,
             model=model,
             hardware=hardware,
             workload=serving,
-            plan=serving_plan(document.plan, serving.batch, hardware, origin),
+            plan=serving_plan(document.plan, serving.batch, asked, origin),
             model_table=table,
         )
     workload = _workload(document.workload, origin)
@@ -102,19 +105,6 @@ def _own_calibration(path: str | None, origin: Origin, *, folder: str) -> OwnCal
         return None
     start = "." if origin.gives("calibration") else folder
     return read_own_calibration(normpath(Path(start) / path) if path else path, where=origin.of("calibration"))
-
-
-def is_path(model_reference: str) -> bool:
-    """Whether a model is referred to by a path that counts from some folder."""
-    return model_reference.startswith(".") or (model_reference.endswith(".json") and model_reference[0] not in "/~")
-
-
-def _model_reference(reference: str, folder: str) -> str:
-    """A zoo name as it is; a relative path as seen from the current folder."""
-    if not is_path(reference):
-        return reference
-    path = normpath(Path(folder) / reference)
-    return path if path.endswith(".json") or path.startswith("/") else f"./{path}"
 
 
 def _workload(table: WorkloadTable, origin: Origin) -> Workload:

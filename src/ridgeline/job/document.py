@@ -19,6 +19,7 @@ from ridgeline.job.job import (
     OptimizerState,
     TokenExchange,
 )
+from ridgeline.job.serving import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -161,16 +162,50 @@ class PlanTable(_Table):
     compiler: CompilerTable = CompilerTable()
 
 
-class ServingWorkloadTable(_Table):
-    """`[workload]` of a serving job."""
+class LengthTable(_Table):
+    """`prompt_len` or `generate_len` where not all are alike."""
 
-    prompt_len: _Quantity
-    generate_len: _Quantity
+    mean: _Quantity | None = None
+    sigma: _Quantity | None = None
+    p50: _Quantity | None = None
+    p90: _Quantity | None = None
+    min: _Quantity | None = None
+    max: _Quantity | None = None
+    file: str | None = None
+
+
+class LimitTable(_Table):
+    """`ttft_s` or `tpot_s` where it says of which requests it is a limit."""
+
+    mean: _Quantity | None = None
+    p50: _Quantity | None = None
+    p90: _Quantity | None = None
+    p99: _Quantity | None = None
+
+
+class PrefixCacheTable(_Table):
+    """`prefix_cache`."""
+
+    hit_rate: _Quantity
+    shared: bool = False
+
+
+_LengthOrTable = Annotated[Annotated[_Quantity, Tag(_TEXT)] | Annotated[LengthTable, Tag(_TABLE)], _TextOrTable]
+_LimitOrTable = Annotated[Annotated[_Quantity, Tag(_TEXT)] | Annotated[LimitTable, Tag(_TABLE)], _TextOrTable]
+
+
+class ServingWorkloadTable(_Table):
+    """`[workload]` of a serving job; lengths are said, or those of a trace."""
+
+    prompt_len: _LengthOrTable | None = None
+    generate_len: _LengthOrTable | None = None
+    trace: str | None = None
     kind: Literal["serve"] = "serve"
     batch: _Quantity | None = None
     rate: _Quantity | None = None
-    ttft_s: _Quantity | None = None
-    tpot_s: _Quantity | None = None
+    ttft_s: _LimitOrTable | None = None
+    tpot_s: _LimitOrTable | None = None
+    prefix_cache: PrefixCacheTable | None = None
 
 
 class ServingDtypesTable(_Table):
@@ -182,12 +217,26 @@ class ServingDtypesTable(_Table):
     experts: str | None = None
 
 
+class SpeculationTable(_Table):
+    """`speculation`."""
+
+    draft_tokens: _Quantity
+    acceptance: _Quantity
+    draft_model: str | None = None
+
+
 class ServingPlanTable(_Table):
     """`[plan]` of a serving job."""
 
     prefill: dict[str, _Quantity] = Field(default_factory=dict[str, _Quantity])
     decode: dict[str, _Quantity] = Field(default_factory=dict[str, _Quantity])
+    mode: Mode | None = None
+    server_ratio: str | None = None
     prefill_batch: _Quantity | None = None
+    prefill_chunk: _Quantity | None = None
+    memory_utilization: _Quantity | None = None
+    page_tokens: _Quantity | None = None
+    speculation: SpeculationTable | None = None
     dtypes: ServingDtypesTable = ServingDtypesTable()
     attention: AttentionTable = AttentionTable()
     compiler: CompilerTable = CompilerTable()
@@ -228,6 +277,9 @@ _MISSING_FIXES: Mapping[str, str] = {
     "workload.seq_len": "say how long a sequence is: --seq-len 8192, or seq_len = 8192 under [workload] in a job file",
     "workload.prompt_len": "say how long a prompt is: --prompt-len 1024, or prompt_len = 1024 under [workload]",
     "workload.generate_len": "say how long a reply is: --generate-len 256, or generate_len = 256 under [workload]",
+    "workload.prefix_cache.hit_rate": "say which part of prompts is cached already: hit_rate = 0.5",
+    "plan.speculation.draft_tokens": "say how many tokens are drafted a pass: --draft-tokens 3, or draft_tokens = 3",
+    "plan.speculation.acceptance": "say how likely a draft is accepted: --acceptance 0.8, or acceptance = 0.8",
 }
 
 _EXPECTED: Mapping[str, str] = {
@@ -270,14 +322,21 @@ def job_document(tables: Mapping[str, object], *, where: Callable[[str], str]) -
         raise _input_error(findings[0], document, where) from None
 
 
+def missing(key: str, where: Callable[[str], str]) -> InputError:
+    """The error that a key must be said."""
+    name = key.rpartition(".")[2]
+    fix = _MISSING_FIXES.get(key, f"add {name}")
+    return InputError(f"missing {name}", where=where(key), value="(absent)", expected="a value", fix=fix)
+
+
 def is_serving(workload: object) -> bool:
-    """Whether a workload is of serving: by its kind, or where that is not said, by the length of a prompt.
+    """Whether a workload is of serving: by its kind, or where that is not said, by prompts or a trace.
 
     >>> is_serving({"kind": "serve"}), is_serving({"prompt_len": 1024}), is_serving({"seq_len": 8192})
     (True, True, False)
     """
     said: Mapping[str, object] = cast("Mapping[str, object]", workload) if isinstance(workload, dict) else {}
-    return said.get("kind", "serve" if "prompt_len" in said else "train") == "serve"
+    return said.get("kind", "serve" if said.keys() & {"prompt_len", "trace"} else "train") == "serve"
 
 
 def _input_error(finding: ErrorDetails, document: type[AnyDocument], where: Callable[[str], str]) -> InputError:
@@ -290,8 +349,7 @@ def _input_error(finding: ErrorDetails, document: type[AnyDocument], where: Call
         fix = nearest(name, known) or "use one of those, or leave it out"
         return InputError("unknown key", where=where(key), value=name, expected=", ".join(known), fix=fix)
     if finding["type"] == "missing":
-        fix = _MISSING_FIXES.get(key, f"add {name}")
-        return InputError(f"missing {name}", where=where(key), value="(absent)", expected="a value", fix=fix)
+        return missing(key, where)
     expected = _EXPECTED.get(finding["type"], finding["msg"].removeprefix("Input should be "))
     if expected.startswith(("greater", "less")):
         expected = f"a number {expected}"

@@ -32,15 +32,26 @@ class Arguments(TypedDict, total=False):
     nu_dtype: str | None
     optimizer_state: str | None
     calibration: str | None
-    prompt_len: int | str | None
-    generate_len: int | str | None
+    prompt_len: Mapping[str, float | str] | int | str | None
+    generate_len: Mapping[str, float | str] | int | str | None
+    trace: str | None
     batch: int | str | None
     rate: float | str | None
-    ttft: float | str | None
-    tpot: float | str | None
+    ttft: Mapping[str, float | str] | float | str | None
+    tpot: Mapping[str, float | str] | float | str | None
+    prefix_hit_rate: float | str | None
+    prefix_shared: bool | None
+    mode: str | None
+    server_ratio: str | None
     prefill_mesh: Mapping[str, int] | str | None
     decode_mesh: Mapping[str, int] | str | None
     prefill_batch: int | str | None
+    prefill_chunk: int | str | None
+    memory_utilization: float | str | None
+    page_tokens: int | str | None
+    draft_tokens: int | str | None
+    acceptance: float | str | None
+    draft_model: str | None
     kv_cache_dtype: str | None
 
 
@@ -65,13 +76,24 @@ KEYS: Final[Mapping[str, str]] = {
     "calibration": "calibration",
     "prompt_len": "workload.prompt_len",
     "generate_len": "workload.generate_len",
+    "trace": "workload.trace",
     "batch": "workload.batch",
     "rate": "workload.rate",
     "ttft": "workload.ttft_s",
     "tpot": "workload.tpot_s",
+    "prefix_hit_rate": "workload.prefix_cache.hit_rate",
+    "prefix_shared": "workload.prefix_cache.shared",
+    "mode": "plan.mode",
+    "server_ratio": "plan.server_ratio",
     "prefill_mesh": "plan.prefill",
     "decode_mesh": "plan.decode",
     "prefill_batch": "plan.prefill_batch",
+    "prefill_chunk": "plan.prefill_chunk",
+    "memory_utilization": "plan.memory_utilization",
+    "page_tokens": "plan.page_tokens",
+    "draft_tokens": "plan.speculation.draft_tokens",
+    "acceptance": "plan.speculation.acceptance",
+    "draft_model": "plan.speculation.draft_model",
     "kv_cache_dtype": "plan.dtypes.kv_cache",
 }
 """Where each of them stands in a job file."""

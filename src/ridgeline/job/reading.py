@@ -20,7 +20,7 @@ from ridgeline.job.origin import Origin, Setting
 from ridgeline.job.serving import ServingJob
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ridgeline.job.job import Job
     from ridgeline.job.serving import AnyJob
@@ -31,6 +31,14 @@ JOB_SUFFIX = ".toml"
 """What tells a job file from a model."""
 
 _LARGEST_FILE_BYTES = 1_000_000
+
+_PAIRS_OF_WORKLOAD: Mapping[str, str] = {
+    "prompt_len": "p50=800,p90=2000",
+    "generate_len": "mean=256,sigma=0.6",
+    "ttft_s": "p90=2s",
+    "tpot_s": "p90=50ms",
+}
+"""Keys of a workload that may be pairs instead of a number, with an example."""
 
 
 def read_job(reference: str, settings: Sequence[Setting] = ()) -> Job:
@@ -186,7 +194,14 @@ def _with_meshes_of_phases(tables: Tables, origin: Origin) -> Origin:
 
 
 def _write_out_short_forms(tables: Tables, origin: Origin) -> None:
-    """Turns `mesh = "fsdp=32,tp=4"`, `remat = "full"` and `quantization = "fp8"` into tables."""
+    """Turns `mesh = "fsdp=32,tp=4"`, `remat = "full"`, `quantization = "fp8"`, `ttft_s = "p90=2s"` into tables."""
+    workload = cast("Tables", tables["workload"]) if isinstance(tables.get("workload"), dict) else {}
+    for key, example in _PAIRS_OF_WORKLOAD.items():
+        match workload.get(key):
+            case str(text) if "=" in text:
+                workload[key] = parse_pairs(text, where=origin.of(f"workload.{key}"), example=example)
+            case _:
+                pass
     plan = cast("Tables", tables["plan"]) if isinstance(tables.get("plan"), dict) else {}
     for mesh in ("mesh", "prefill", "decode"):
         match plan.get(mesh):

@@ -7,18 +7,43 @@ reads the cache and adds one token to every sequence. Each has a mesh of its own
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ridgeline.job.job import AttentionKernel, Compiler, Dtype, Job
+from ridgeline.job.traffic import FixedLength
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ridgeline.hardware.slice import Slice
+    from ridgeline.job.traffic import Length, Trace
     from ridgeline.model.spec import ModelSpec
 
 Phase: TypeAlias = Literal["prefill", "decode"]
 """The two programs of a server."""
+
+Statistic: TypeAlias = Literal["mean", "p50", "p90", "p99"]
+"""What a limit on times is a limit of: their mean, or what 50, 90 or 99 of 100 requests stay below."""
+
+Mode: TypeAlias = Literal["interleaved", "disaggregated"]
+"""Prompts are read by the servers that decode, a piece with every pass, or by servers of their own."""
+
+MTP: Final = "mtp"
+"""The draft model that is the model's own heads for further tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixCache:
+    """What of prompts the KV cache holds already when they come.
+
+    Attributes:
+        hit_fraction: Part of the tokens of prompts; the last token of each is computed all the same.
+        shared: Whether that part is the same for all requests (a system prompt), so that a server keeps it once;
+            else each sequence is given room for its own.
+    """
+
+    hit_fraction: float = 0.0
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,26 +51,51 @@ class ServingWorkload:
     """What is to be served.
 
     Attributes:
-        prompt_len: Tokens of a prompt.
-        generate_len: Tokens of a reply.
+        prompt_len: Tokens of a prompt; of the longest where they differ.
+        generate_len: Tokens of a reply; of the longest where they differ.
+        prompt_lengths: How prompts differ; None where all are alike, or those of the trace.
+        generate_lengths: The same of replies.
+        trace: Requests as they came, each with its lengths; None where they come at random.
         batch: Sequences that are decoded at once; None lets the planner choose.
-        rate: Requests a second; None when not asked.
+        rate: Requests a second, of a trace its mean; None when not asked.
         ttft_s: Longest time to the first token; None for no limit.
+        ttft_of: Of which requests that is a limit.
         tpot_s: Longest time per output token; None for no limit.
+        tpot_of: Of which requests that is a limit.
+        prefix_cache: What of prompts is cached already.
     """
 
     prompt_len: int
     generate_len: int
+    prompt_lengths: Length | None = None
+    generate_lengths: Length | None = None
+    trace: Trace | None = None
     batch: int | None = None
     rate: float | None = None
     ttft_s: float | None = None
+    ttft_of: Statistic = "mean"
     tpot_s: float | None = None
+    tpot_of: Statistic = "mean"
+    prefix_cache: PrefixCache = field(default_factory=PrefixCache)
     kind: Literal["serve"] = "serve"
 
     @property
     def context_len(self) -> int:
-        """Tokens of a sequence at its end: what its KV cache must have room for."""
+        """Tokens of the longest sequence at its end: what its KV cache must have room for."""
+        if self.trace is not None:
+            requests = self.trace.requests
+            return int((requests.prompt_tokens + requests.output_tokens).max())
         return self.prompt_len + self.generate_len
+
+    @property
+    def prompts(self) -> Length:
+        """How long prompts are."""
+        return self.prompt_lengths or FixedLength(tokens=self.prompt_len)
+
+    @property
+    def replies(self) -> Length:
+        """How long replies are."""
+        return self.generate_lengths or FixedLength(tokens=self.generate_len)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +116,38 @@ class ServingDtypes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """Tokens that are drafted ahead, and verified by the next pass of decoding.
+
+    Attributes:
+        draft_tokens: Drafted a pass and sequence.
+        acceptance_fraction: Chance that a drafted token is accepted where all before it were.
+        draft_model: What drafts: `MTP`, or a model as the user wrote it; None for what costs nothing, as looking up
+            words of the prompt does.
+        drafter: The model that `draft_model` names; None for `MTP`, and where nothing is computed.
+    """
+
+    draft_tokens: int
+    acceptance_fraction: float
+    draft_model: str | None = None
+    drafter: ModelSpec | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServingPlan:
     """What the user pins; the rest is chosen.
 
     Attributes:
         prefill: Degree by axis of the prefill mesh; empty leaves it to the planner.
         decode: The same of the decode mesh.
+        mode: Who reads prompts; None leaves it to the planner.
+        server_ratio: Prefill servers and decode servers of a disaggregated fleet, in lowest terms; None for as many as
+            keep up with each other.
         prefill_batch: Prompts that are read at once; None for one on each part of the batch axes.
+        prefill_chunk: Tokens of prompts in a pass of an interleaved server; None leaves it to the planner.
+        memory_utilization: Part of a device's memory that the engine takes; None for what engines take by default.
+        page_tokens: Tokens of a page of the KV cache; None for the engine's own.
+        speculation: What is drafted ahead; None for nothing.
         dtypes: Precisions.
         attention: Kernel and tiles of prefill's attention.
         compiler: What the compiler is told.
@@ -80,7 +155,13 @@ class ServingPlan:
 
     prefill: Mapping[str, int] = field(default_factory=dict[str, int])
     decode: Mapping[str, int] = field(default_factory=dict[str, int])
+    mode: Mode | None = None
+    server_ratio: tuple[int, int] | None = None
     prefill_batch: int | None = None
+    prefill_chunk: int | None = None
+    memory_utilization: float | None = None
+    page_tokens: int | None = None
+    speculation: Speculation | None = None
     dtypes: ServingDtypes = field(default_factory=ServingDtypes)
     attention: AttentionKernel = field(default_factory=AttentionKernel)
     compiler: Compiler = field(default_factory=Compiler)

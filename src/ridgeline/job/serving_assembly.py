@@ -1,57 +1,79 @@
-"""From the tables of a serving job to its workload and plan; and what they share with those of a training job."""
+"""From the `[plan]` of a serving job to what is pinned; and what it shares with that of a training job."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from math import gcd
+from typing import TYPE_CHECKING, Final
 
 from ridgeline.errors import InputError
-from ridgeline.job.job import DCN_AXES, AttentionKernel, Compiler
+from ridgeline.job.job import DCN_AXES, RANK_AXES, SERVING_AXES, AttentionKernel, Compiler
 from ridgeline.job.mesh import check_batch, check_mesh, parse_mesh
+from ridgeline.job.model_path import path_from
 from ridgeline.job.precision import parse_dtype, parse_serving_dtype
-from ridgeline.job.serving import ServingDtypes, ServingPlan, ServingWorkload
-from ridgeline.units import parse_count, parse_duration, parse_whole
+from ridgeline.job.serving import MTP, ServingDtypes, ServingPlan, Speculation
+from ridgeline.model.zoo import resolve_model
+from ridgeline.units import parse_fraction, parse_whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ridgeline.hardware.slice import Slice
-    from ridgeline.job.document import CompilerTable, ServingPlanTable, ServingWorkloadTable
+    from ridgeline.job.document import CompilerTable, ServingPlanTable, SpeculationTable
     from ridgeline.job.job import Dtype
     from ridgeline.job.origin import Origin
+    from ridgeline.job.serving import Mode
+    from ridgeline.model.spec import ModelSpec
 
-_MOST_TOKENS_OF_A_SEQUENCE = 1e9
-_MOST_SEQUENCES = 1e9
-
-
-def serving_workload(table: ServingWorkloadTable, origin: Origin) -> ServingWorkload:
-    """What is to be served; lengths and limits in numbers."""
-    rate = table.rate
-    if rate is not None:
-        rate = parse_count(rate, where=origin.of("workload.rate"), unit="requests a second")
-    return ServingWorkload(
-        prompt_len=_tokens(table.prompt_len, "prompt_len", origin),
-        generate_len=_tokens(table.generate_len, "generate_len", origin),
-        batch=_sequences(table.batch, "workload.batch", origin),
-        rate=None if rate is None else _more_than_nothing(rate, "rate", origin),
-        ttft_s=_limit_s(table.ttft_s, "ttft_s", origin),
-        tpot_s=_limit_s(table.tpot_s, "tpot_s", origin),
-    )
+_MOST = 1e9
+_MOST_DRAFTS: Final = 64
+_PADDED_TOKENS: Final = 1024
+"""Tokens by which vocabularies of one family may differ."""
 
 
-def serving_plan(table: ServingPlanTable, batch: int | None, hardware: Slice, origin: Origin) -> ServingPlan:
-    """What is pinned: each mesh fills the slice and shares out the sequences that it is given."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a plan is asked for.
+
+    Attributes:
+        model: The model to be served.
+        hardware: The slice of one server.
+        folder: What a relative path of a model counts from.
+    """
+
+    model: ModelSpec
+    hardware: Slice
+    folder: str
+
+
+def serving_plan(table: ServingPlanTable, batch: int | None, asked: Asked, origin: Origin) -> ServingPlan:
+    """What is pinned: each mesh fills the slice and shares out the sequences that it is given.
+
+    Args:
+        table: Of the right shape.
+        batch: Sequences that are decoded at once; None where it is open.
+        asked: The model and the slice that it is a plan of.
+        origin: Where its values were written, for error messages.
+    """
     plan = ServingPlan(
-        prefill=parse_mesh(table.prefill, where=origin.of("plan.prefill")),
-        decode=parse_mesh(table.decode, where=origin.of("plan.decode")),
-        prefill_batch=_sequences(table.prefill_batch, "plan.prefill_batch", origin),
+        prefill=parse_mesh(table.prefill, where=origin.of("plan.prefill"), axes=SERVING_AXES),
+        decode=parse_mesh(table.decode, where=origin.of("plan.decode"), axes=SERVING_AXES),
+        mode=table.mode,
+        server_ratio=_server_ratio(table.server_ratio, origin.of("plan.server_ratio")),
+        prefill_batch=_whole(table.prefill_batch, "plan.prefill_batch", "sequences", origin),
+        prefill_chunk=_whole(table.prefill_chunk, "plan.prefill_chunk", "tokens", origin),
+        memory_utilization=_memory_utilization(table.memory_utilization, origin.of("plan.memory_utilization")),
+        page_tokens=_whole(table.page_tokens, "plan.page_tokens", "tokens", origin),
+        speculation=_speculation(table.speculation, asked, origin),
         dtypes=ServingDtypes(**_serving_dtypes(table, origin)),
         attention=AttentionKernel(**table.attention.model_dump()),
         compiler=compiler_settings(table.compiler),
     )
-    _check_phase(plan.prefill, hardware, origin.of("plan.prefill"))
-    _check_phase(plan.decode, hardware, origin.of("plan.decode"))
+    _check_phase(plan.prefill, asked.hardware, origin.of("plan.prefill"))
+    _check_phase(plan.decode, asked.hardware, origin.of("plan.decode"))
     _check_shares(plan.prefill_batch, plan.prefill, origin.of("plan.prefill_batch"))
     _check_shares(batch, plan.decode, origin.of("workload.batch"))
+    _check_mode(plan, origin)
     return plan
 
 
@@ -74,14 +96,91 @@ def compiler_settings(table: CompilerTable) -> Compiler:
     )
 
 
-def _tokens(value: str | float, key: str, origin: Origin) -> int:
-    return parse_whole(value, where=origin.of(f"workload.{key}"), unit="tokens", most=_MOST_TOKENS_OF_A_SEQUENCE)
-
-
-def _sequences(value: str | float | None, key: str, origin: Origin) -> int | None:
+def _whole(value: str | float | None, key: str, unit: str, origin: Origin) -> int | None:
     if value is None:
         return None
-    return parse_whole(value, where=origin.of(key), unit="sequences", most=_MOST_SEQUENCES)
+    return parse_whole(value, where=origin.of(key), unit=unit, most=_MOST)
+
+
+def _server_ratio(text: str | None, where: str) -> tuple[int, int] | None:
+    """`1:3` as prefill servers and decode servers, in lowest terms."""
+    if text is None:
+        return None
+    readers, colon, writers = text.partition(":")
+    if not (colon and readers.strip().isdecimal() and writers.strip().isdecimal() and int(readers) * int(writers)):
+        expected = "prefill servers and decode servers, as in 1:3"
+        raise InputError("malformed ratio of servers", where=where, value=text, expected=expected, fix="write 1:3")
+    common = gcd(int(readers), int(writers))
+    return int(readers) // common, int(writers) // common
+
+
+def _memory_utilization(value: str | float | None, where: str) -> float | None:
+    if value is None:
+        return None
+    share = parse_fraction(value, where=where)
+    if share == 0:
+        expected = "more than 0, at most 1"
+        fix = "write 0.9, or leave it out"
+        raise InputError("an engine without memory", where=where, value=value, expected=expected, fix=fix)
+    return share
+
+
+def _speculation(table: SpeculationTable | None, asked: Asked, origin: Origin) -> Speculation | None:
+    """What is drafted ahead, and by which model."""
+    if table is None:
+        return None
+    reference, where = table.draft_model, origin.of("plan.speculation.draft_model")
+    if reference == MTP and not asked.model.mtp_layers:
+        raise InputError(
+            f"{asked.model.name} has no heads for further tokens",
+            where=where,
+            value=reference,
+            expected="a model with multi-token-prediction layers, or a draft model",
+            fix="name a draft model, e.g. llama3.2-1b, or leave it out where looking up words drafts",
+        )
+    drafter = None
+    if reference is not None and reference != MTP:
+        reference = path_from(reference, "." if origin.gives("plan.speculation.draft_model") else asked.folder)
+        drafter = resolve_model(reference, where=where)
+        _check_vocabulary(drafter, asked.model, where)
+    return Speculation(
+        draft_tokens=parse_whole(
+            table.draft_tokens, where=origin.of("plan.speculation.draft_tokens"), unit="tokens", most=_MOST_DRAFTS
+        ),
+        acceptance_fraction=parse_fraction(table.acceptance, where=origin.of("plan.speculation.acceptance")),
+        draft_model=reference,
+        drafter=drafter,
+    )
+
+
+def _check_vocabulary(drafter: ModelSpec, model: ModelSpec, where: str) -> None:
+    """Refuses a draft model whose tokens are not the model's; a few more or fewer are padding."""
+    if abs(drafter.vocab_size - model.vocab_size) > _PADDED_TOKENS:
+        raise InputError(
+            f"{drafter.name} has another vocabulary than {model.name}",
+            where=where,
+            value=f"{drafter.vocab_size:,} tokens",
+            expected=f"{model.vocab_size:,} tokens",
+            fix="name a smaller model of the same family",
+        )
+
+
+def _check_mode(plan: ServingPlan, origin: Origin) -> None:
+    """Refuses what only the other kind of servers has."""
+    own: Mapping[Mode, tuple[str, ...]] = {"interleaved": ("prefill_chunk",), "disaggregated": ("server_ratio",)}
+    said: dict[str, Mode] = {key: mode for mode, keys in own.items() for key in keys if getattr(plan, key) is not None}
+    if plan.mode == "interleaved" and plan.prefill and plan.decode and plan.prefill != plan.decode:
+        said["decode"] = "disaggregated"
+    mode = plan.mode or next(iter(said.values()), None)
+    for key, needed in said.items():
+        if needed != mode:
+            raise InputError(
+                f"{key} is of {needed} servers only",
+                where=origin.of(f"plan.{key}"),
+                value=mode,
+                expected=needed,
+                fix=f'leave it out, or ask for mode = "{needed}"',
+            )
 
 
 def _check_phase(mesh: Mapping[str, int], hardware: Slice, where: str) -> None:
@@ -101,22 +200,4 @@ def _check_phase(mesh: Mapping[str, int], hardware: Slice, where: str) -> None:
 def _check_shares(batch: int | None, mesh: Mapping[str, int], where: str) -> None:
     """Refuses sequences that the batch axes cannot share out evenly."""
     if batch is not None:
-        check_batch(batch, mesh, gradient_accumulation=1, where=where, where_accumulation=where)
-
-
-def _limit_s(value: str | float | None, key: str, origin: Origin) -> float | None:
-    if value is None:
-        return None
-    return _more_than_nothing(parse_duration(value, where=origin.of(f"workload.{key}")), key, origin)
-
-
-def _more_than_nothing(value: float, key: str, origin: Origin) -> float:
-    if value <= 0:
-        raise InputError(
-            f"{key} must be more than zero",
-            where=origin.of(f"workload.{key}"),
-            value=value,
-            expected="more than 0",
-            fix=f"give a larger number, or leave {key} out",
-        )
-    return value
+        check_batch(batch, mesh, gradient_accumulation=1, where=where, where_accumulation=where, axes=RANK_AXES)

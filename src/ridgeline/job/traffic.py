@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import dataclass, field
+from math import ceil, exp
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+_UNCUT_SHARE: Final = 0.999
+"""Part of a lognormal length that stays as it is where no longest one is said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +20,11 @@ class FixedLength:
     """Every prompt, or every reply, is equally long."""
 
     tokens: int
+
+    @property
+    def longest_tokens(self) -> int:
+        """The length itself."""
+        return self.tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,27 +34,59 @@ class UniformLength:
     least_tokens: int
     most_tokens: int
 
+    @property
+    def longest_tokens(self) -> int:
+        """The most."""
+        return self.most_tokens
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LognormalLength:
     """Most are short and a few are long: the logarithm of a length is normal; at least one token.
 
     Attributes:
-        mean_tokens: Mean length, not the median.
+        mean_tokens: Mean length before it is cut, not the median.
         sigma: Standard deviation of the natural logarithm of the length.
-        most_tokens: Longer ones are cut here; None for no limit.
+        most_tokens: Longer ones are cut here; None for where one in a thousand would be.
     """
 
     mean_tokens: float
     sigma: float
     most_tokens: int | None = None
 
+    @property
+    def median_tokens(self) -> float:
+        """What half of all lengths stay below."""
+        return self.mean_tokens * exp(-(self.sigma**2) / 2)
+
+    @property
+    def longest_tokens(self) -> int:
+        """Where longer ones are cut.
+
+        >>> LognormalLength(mean_tokens=1000.0, sigma=0.0).longest_tokens
+        1000
+        """
+        if self.most_tokens is not None:
+            return self.most_tokens
+        return max(ceil(self.median_tokens * exp(self.sigma * NormalDist().inv_cdf(_UNCUT_SHARE))), 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmpiricalLength:
-    """Each length that was seen is equally likely; a length seen twice, twice as much."""
+    """Each length that was seen is equally likely; a length seen twice, twice as much.
+
+    Attributes:
+        tokens: All that were seen.
+        file: Where they stand, as seen from the current folder; "" for nowhere.
+    """
 
     tokens: tuple[int, ...]
+    file: str = ""
+
+    @property
+    def longest_tokens(self) -> int:
+        """The longest that was seen."""
+        return max(self.tokens)
 
 
 Length: TypeAlias = FixedLength | UniformLength | LognormalLength | EmpiricalLength
@@ -88,3 +130,22 @@ class Requests:
     def count(self) -> int:
         """How many there are."""
         return len(self.arrival_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """Requests as they came, and the file that they stand in.
+
+    Attributes:
+        file: As seen from the current folder.
+        requests: What it says; two traces are equal where their files are.
+    """
+
+    file: str
+    requests: Requests = field(compare=False, repr=False)
+
+    @property
+    def requests_per_s(self) -> float:
+        """Mean rate: gaps between arrivals over the time they take."""
+        arrival_s = self.requests.arrival_s
+        return (self.requests.count - 1) / float(arrival_s[-1] - arrival_s[0])

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ridgeline.errors import InputError
 from ridgeline.hardware.figures import PEAK, own_figures
-from ridgeline.job.assembly import is_path
+from ridgeline.job.model_path import path_to
 from ridgeline.job.reading import JOB_SUFFIX
 from ridgeline.job.serving import ServingJob
+from ridgeline.job.serving_writing import serving_plan_table, serving_workload_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,10 +60,9 @@ def write_job(job: AnyJob, path: str, *, force: bool = False) -> None:
 
 def job_toml(job: AnyJob, *, folder: str = ".") -> str:
     """The text of a job file, as it must be when it stands in `folder`."""
-    tables = job_tables(job)
-    if job.model_table is None and is_path(job.model_reference):
-        path = relpath(job.model_reference, folder)
-        tables["model"] = path if path.endswith(".json") or path.startswith(".") else f"./{path}"
+    tables = job_tables(job, folder=folder)
+    if job.model_table is None:
+        tables["model"] = path_to(job.model_reference, folder)
     if not isinstance(job, ServingJob) and job.calibration is not None:
         tables["calibration"] = relpath(job.calibration.folder, folder)
     top = [f"{key} = {_toml(value)}\n" for key, value in tables.items() if not isinstance(value, dict)]
@@ -74,17 +74,20 @@ def job_toml(job: AnyJob, *, folder: str = ".") -> str:
     return "".join(top + sections)
 
 
-def job_tables(job: AnyJob) -> dict[str, Value]:
-    """The job in the form of a job file; what was left to the planner is left out."""
-    workload = asdict(job.workload)
-    if workload.get("tokens") is not None:
-        workload["tokens"] = int(workload["tokens"])
+def job_tables(job: AnyJob, *, folder: str = ".") -> dict[str, Value]:
+    """The job in the form of a job file that stands in `folder`; what was left to the planner is left out."""
+    if isinstance(job, ServingJob):
+        workload, plan = serving_workload_table(job.workload, folder), serving_plan_table(job.plan, folder)
+    else:
+        workload, plan = asdict(job.workload), plan_table(job.plan)
+        if workload["tokens"] is not None:
+            workload["tokens"] = int(workload["tokens"])
     return {
         "version": 1,
         "model": job.model_reference if job.model_table is None else cast("Value", dict(job.model_table)),
         "hardware": _hardware(job.hardware),
         "workload": _said(workload),
-        "plan": _said(asdict(job.plan)) if isinstance(job, ServingJob) else plan_table(job.plan),
+        "plan": _said(plan),
     }
 
 

@@ -10,12 +10,9 @@ if TYPE_CHECKING:
 
     from ridgeline.cost.work import Part
     from ridgeline.hardware.slice import Slice
-    from ridgeline.job.serving import ServingDtypes, ServingJob
+    from ridgeline.job.serving import Mode, ServingDtypes, ServingJob
     from ridgeline.search.answer import MemoryEstimate, Rejected, SearchStatistics
     from ridgeline.search.engine.latency import Quantiles
-
-Mode: TypeAlias = Literal["interleaved", "disaggregated"]
-"""Prompts are read by the servers that decode, a piece with every pass, or by servers of their own."""
 
 CacheSplit: TypeAlias = Literal["heads", "spread"]
 """Devices beyond the key-value heads hold copies of their cache, or share out sequences and tokens."""

@@ -1,0 +1,139 @@
+"""How long prompts or replies are, as a job says it: one number, a distribution in a few, or a file of lengths.
+
+    1024                            all alike
+    { mean = 1024, sigma = 0.6 }    lognormal: sigma is the standard deviation of the logarithm
+    { p50 = 800, p90 = 2000 }       lognormal, by what 50 and 90 of 100 stay below
+    { min = 100, max = 2000 }       each length as likely
+    { file = "lengths.txt" }        each of a file of lengths, one a line, as likely
+
+A lognormal length is cut at `max`, or where it is left out at the longest of a thousand.
+"""
+
+from __future__ import annotations
+
+from math import exp, log
+from os.path import normpath
+from pathlib import Path
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Final
+
+from ridgeline.errors import InputError
+from ridgeline.job.traffic import EmpiricalLength, FixedLength, LognormalLength, UniformLength
+from ridgeline.units import parse_count, parse_whole
+
+if TYPE_CHECKING:
+    from ridgeline.job.document import LengthTable
+    from ridgeline.job.origin import Origin
+    from ridgeline.job.traffic import Length
+
+MOST_TOKENS = 1e9
+"""Of a prompt or a reply."""
+
+_MOST_SIGMA: Final = 5.0
+_MOST_LENGTHS = 1_000_000
+_MOST_BYTES: Final = 32_000_000
+_P90_SIGMAS: Final = NormalDist().inv_cdf(0.9)
+_FORMS: Final = {
+    ("mean", "sigma"): ("max",),
+    ("p50", "p90"): ("max",),
+    ("min", "max"): (),
+    ("file",): (),
+}
+"""Keys that belong together, and those that may stand beside them."""
+
+_EXPECTED = "a number, or mean and sigma, p50 and p90, min and max, or a file"
+
+
+def read_length(value: str | float | LengthTable, key: str, origin: Origin, *, folder: str) -> Length:
+    """How long prompts or replies are.
+
+    Args:
+        value: As a job says it.
+        key: Its path in a job file.
+        origin: Where it was written, for error messages.
+        folder: What a relative path of a file counts from.
+
+    Raises:
+        InputError: A number makes no sense, keys do not belong together, or a file or a line of it is malformed.
+    """
+    where = origin.of(key)
+    if isinstance(value, str | int | float):
+        return FixedLength(tokens=parse_tokens(value, where=where))
+    said: dict[str, str | float] = value.model_dump(exclude_none=True)
+    match _form(said, where):
+        case ("mean", "sigma"):
+            mean, sigma = _tokens(said, "mean", where), parse_count(said["sigma"], where=f"{where}: sigma")
+            return _lognormal(mean, sigma, said, where)
+        case ("p50", "p90"):
+            median, high = _tokens(said, "p50", where), _tokens(said, "p90", where)
+            if high < median:
+                raise _refused("p90 is less than p50", f"{where}: p90", said["p90"], f"{said['p50']} or more", "swap")
+            sigma = log(high / median) / _P90_SIGMAS
+            return _lognormal(median * exp(sigma**2 / 2), sigma, said, where)
+        case ("min", "max"):
+            least, most = (parse_tokens(said[name], where=f"{where}: {name}") for name in ("min", "max"))
+            if most < least:
+                raise _refused("max is less than min", f"{where}: max", said["max"], f"{least:,} or more", "swap them")
+            return UniformLength(least_tokens=least, most_tokens=most)
+        case _:
+            return read_lengths(str(said["file"]), folder="." if origin.gives(key) else folder, where=where)
+
+
+def parse_tokens(value: str | float, *, where: str) -> int:
+    """A whole number of tokens, at least one."""
+    return parse_whole(value, where=where, unit="tokens", most=MOST_TOKENS)
+
+
+def read_lengths(file: str, *, folder: str, where: str) -> EmpiricalLength:
+    """The lengths of a file: a whole number of tokens a line; empty lines do not count."""
+    path = normpath(Path(folder) / file)
+    try:
+        if Path(path).stat().st_size > _MOST_BYTES:
+            raise _refused("the file is too large", where, file, f"{_MOST_BYTES:,} bytes at most", "draw some lines")
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError:
+        raise _refused("the file is not text", where, file, "a number a line", "check the path") from None
+    except OSError as error:
+        what = f"cannot read the lengths: {error.strerror}"
+        raise _refused(what, where, file, "a file of numbers, one a line", "check the path") from None
+    tokens = tuple(
+        parse_tokens(line, where=f"{path}: line {number}") for number, line in enumerate(lines, start=1) if line.strip()
+    )
+    if not tokens or len(tokens) > _MOST_LENGTHS:
+        what = "too many lengths" if tokens else "the file has no lengths"
+        raise _refused(what, where, file, f"1 to {_MOST_LENGTHS:,} lines with a number each", "check the file")
+    return EmpiricalLength(tokens=tokens, file=path)
+
+
+def _form(said: dict[str, str | float], where: str) -> tuple[str, ...]:
+    """The keys by which a length is said, of those that belong together."""
+    for form, beside in _FORMS.items():
+        if said.keys() >= set(form) and said.keys() <= {*form, *beside}:
+            return form
+    raise _refused("these do not say a length", where, ", ".join(said) or "(nothing)", _EXPECTED, "say one of these")
+
+
+def _tokens(said: dict[str, str | float], name: str, where: str) -> float:
+    """A mean or a quantile of tokens: it need not be whole."""
+    tokens = parse_count(said[name], where=f"{where}: {name}", unit="tokens")
+    if not 1 <= tokens <= MOST_TOKENS:
+        raise _refused(f"{name} is no number of tokens", f"{where}: {name}", said[name], "1 or more", "check the unit")
+    return tokens
+
+
+def _lognormal(mean_tokens: float, sigma: float, said: dict[str, str | float], where: str) -> LognormalLength:
+    if sigma > _MOST_SIGMA:
+        fix = "give the standard deviation of the natural logarithm: 0.6 for lengths that vary by a factor of 2 or so"
+        raise _refused("sigma is absurdly large", f"{where}: sigma", sigma, f"0 to {_MOST_SIGMA:g}", fix)
+    most = parse_tokens(said["max"], where=f"{where}: max") if "max" in said else None
+    found = LognormalLength(mean_tokens=mean_tokens, sigma=sigma, most_tokens=most)
+    if most is not None and most < found.median_tokens:
+        what = "max cuts more than half of all lengths"
+        raise _refused(what, f"{where}: max", most, f"more than {found.median_tokens:,.0f}", "raise max, or lower p50")
+    if found.longest_tokens > MOST_TOKENS:
+        raise _refused("these lengths are absurd", where, found.longest_tokens, "fewer tokens", "say max, too")
+    return found
+
+
+def _refused(what: str, where: str, value: object, expected: str, fix: str) -> InputError:
+    return InputError(what, where=where, value=value, expected=expected, fix=fix)
