@@ -40,6 +40,17 @@ MESH_AXES = ICI_AXES + DCN_AXES
 BATCH_AXES = ("dp", "fsdp", "fsdp_transpose", "ep", "dcn_dp", "dcn_fsdp")
 """Mesh axes that split the batch (MaxText's `activation_batch`)."""
 
+RANK_AXES = (*BATCH_AXES, "pp")
+"""Mesh axes of a server along which sequences are scheduled apart: those that split the batch, and the stages of a
+pipeline, each of which works on sequences of its own at a time."""
+
+TRANSPOSE_AXIS = "tp_transpose"
+"""Mesh axis of serving alone: it splits the dimension of each matrix that tensor parallelism leaves whole, so that
+weights lie still on two axes (MaxText: tensor_transpose; Scaling Book, ch. 7: 2D weight-stationary)."""
+
+SERVING_AXES = (*MESH_AXES, TRANSPOSE_AXIS)
+"""Every logical mesh axis of a server."""
+
 BYTES_OF: Mapping[str, float] = {"f32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5}
 """Bytes of one element by dtype; those of 4 bits are for serving alone."""
 

@@ -10,7 +10,7 @@ from ridgeline.job.job import BATCH_AXES, DCN_AXES, ICI_AXES, MESH_AXES
 from ridgeline.units import format_count, parse_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ridgeline.hardware.slice import Slice
 
@@ -23,6 +23,7 @@ _OTHER_NAMES: Final[Mapping[str, str]] = {
     "model": "tp",
     "sequence": "tp_sequence",
     "tensor_sequence": "tp_sequence",
+    "tensor_transpose": "tp_transpose",
     "context": "cp",
     "expert": "ep",
     "pipeline": "pp",
@@ -64,19 +65,19 @@ def parse_pairs(text: str, *, where: str, example: str) -> dict[str, str]:
     return pairs
 
 
-def parse_mesh(degrees: Mapping[str, str | float], *, where: str) -> dict[str, int]:
-    """Degrees by axis, in the order of `MESH_AXES`; every axis known, every degree a whole number from 1, or `FREE`.
+def parse_mesh(degrees: Mapping[str, str | float], *, where: str, axes: Sequence[str] = MESH_AXES) -> dict[str, int]:
+    """Degrees by axis, in the order of `axes`; every axis one of them, every degree a whole number from 1, or `FREE`.
 
     Upper and lower case are the same.
     """
     said: dict[str, str | float] = {}
     for name, degree in degrees.items():
-        axis = _known_axis(name, where=where)
+        axis = _known_axis(name, where=where, axes=axes)
         if axis in said:
             fix = f"give {axis} once"
             raise InputError(f"{axis} is given twice", where=where, value=name, expected="each axis once", fix=fix)
         said[axis] = degree
-    return {axis: _degree(said[axis], where=f"{where}: {axis}") for axis in MESH_AXES if axis in said}
+    return {axis: _degree(said[axis], where=f"{where}: {axis}") for axis in axes if axis in said}
 
 
 def parse_placement(placement: Mapping[str, str], hardware: Slice, *, where: Callable[[str], str]) -> dict[str, str]:
@@ -90,7 +91,7 @@ def parse_placement(placement: Mapping[str, str], hardware: Slice, *, where: Cal
     physical = [axis.name for axis in (*hardware.axes, *([] if hardware.dcn is None else [hardware.dcn]))]
     found: dict[str, str] = {}
     for logical, text in placement.items():
-        axis = _known_axis(logical, where=where(logical))
+        axis = _known_axis(logical, where=where(logical), axes=MESH_AXES)
         names = text.replace(",", " ").split()
         for name in names or [text]:
             if name not in physical:
@@ -129,7 +130,7 @@ def check_mesh(mesh: Mapping[str, int], hardware: Slice, *, where: str) -> None:
     With a free axis among them, a product that divides is enough.
     """
     for axes, available, things in (
-        (ICI_AXES, hardware.devices_per_slice, "devices in one slice"),
+        ([axis for axis in mesh if axis not in DCN_AXES], hardware.devices_per_slice, "devices in one slice"),
         (DCN_AXES, hardware.num_slices, "slices"),
     ):
         named = {axis: mesh[axis] for axis in axes if axis in mesh}
@@ -156,7 +157,13 @@ def check_mesh(mesh: Mapping[str, int], hardware: Slice, *, where: str) -> None:
 
 
 def check_batch(
-    global_batch: int, mesh: Mapping[str, int], *, gradient_accumulation: int, where: str, where_accumulation: str
+    global_batch: int,
+    mesh: Mapping[str, int],
+    *,
+    gradient_accumulation: int,
+    where: str,
+    where_accumulation: str,
+    axes: Sequence[str] = BATCH_AXES,
 ) -> None:
     """Refuses a batch that the pinned batch axes cannot share out evenly, or micro-steps that cannot share the rest.
 
@@ -166,8 +173,9 @@ def check_batch(
         gradient_accumulation: Micro-steps per step.
         where: Where the batch was written, for error messages.
         where_accumulation: Where the micro-steps were written.
+        axes: That share out the batch.
     """
-    splits = {axis: mesh[axis] for axis in BATCH_AXES if mesh.get(axis, FREE) != FREE}
+    splits = {axis: mesh[axis] for axis in axes if mesh.get(axis, FREE) != FREE}
     ways = prod(splits.values())
     rest, left_over = divmod(global_batch, ways)
     if left_over:
@@ -202,18 +210,18 @@ def _divisors_beside(value: int, number: int) -> list[int]:
     return below[-1:] + divisors[len(below) :][:1]
 
 
-def _known_axis(name: str, *, where: str) -> str:
+def _known_axis(name: str, *, where: str, axes: Sequence[str]) -> str:
     """The mesh axis of that name, in upper or lower case."""
     axis = name.strip().lower()
-    if axis in MESH_AXES:
+    if axis in axes:
         return axis
     other = _OTHER_NAMES.get(axis)
     raise InputError(
         "unknown mesh axis",
         where=where,
         value=name,
-        expected=", ".join(MESH_AXES),
-        fix=f"did you mean {other}?" if other else nearest(axis, MESH_AXES) or "use one of those",
+        expected=", ".join(axes),
+        fix=f"did you mean {other}?" if other in axes else nearest(axis, axes) or "use one of those",
     )
 
 

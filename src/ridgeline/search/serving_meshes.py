@@ -1,7 +1,8 @@
 """Which meshes a phase of serving can have: weights stay where they are, so that only few axes are of use.
 
-`tp` splits every matrix, `ep` the experts and with them the sequences, `dp` the sequences alone (whole copies of what
-is not split by the others), `cp` the tokens of prompts. Key-value heads may have copies.
+`tp` splits one side of every matrix and `tp_transpose` the other, `ep` the experts and with them the sequences, `dp`
+the sequences alone (whole copies of what is not split by the others), `cp` the tokens of prompts, `pp` the layers.
+Key-value heads may have copies.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
-from ridgeline.cost.placement import links_of, place
+from ridgeline.cost.placement import NETWORKS, links_of, place
+from ridgeline.cost.serving.collectives import SERVING_GROUPS
+from ridgeline.cost.serving.device import TRANSPOSED
 from ridgeline.cost.training.step import step_weights
-from ridgeline.job.job import BATCH_AXES
-from ridgeline.job.mesh import pinned_degrees
+from ridgeline.job.job import ICI_AXES, RANK_AXES, TRANSPOSE_AXIS
+from ridgeline.job.mesh import FREE
 from ridgeline.search.meshes import divisors
 
 if TYPE_CHECKING:
@@ -27,8 +30,18 @@ if TYPE_CHECKING:
     from ridgeline.job.serving import Phase
     from ridgeline.model.operations import ModelTree
 
-SEARCHED_AXES: Mapping[Phase, tuple[str, ...]] = {"prefill": ("ep", "tp", "cp", "dp"), "decode": ("ep", "tp", "dp")}
+SEARCHED_AXES: Mapping[Phase, tuple[str, ...]] = {
+    "prefill": ("pp", "ep", "tp", TRANSPOSE_AXIS, "cp", "dp"),
+    "decode": ("pp", "ep", "tp", TRANSPOSE_AXIS, "dp"),
+}
 """Axes that are searched when no mesh is pinned; the last takes what is left."""
+
+PLACEMENT_ORDER = ("tp", "tp_sequence", TRANSPOSE_AXIS, "ep", "cp", "dp", "pp")
+"""Who chooses wiring first: tensor parallelism speaks most, stages of a pipeline least."""
+
+LEAST_TRANSPOSED_WAYS = 16
+"""Ways of tensor parallelism, both sides together, from which splitting the other side too is searched: with fewer,
+what it saves in bytes is less than what its collectives take in hops."""
 
 MOST_CONTEXT_WAYS = 16
 """Ways in which the tokens of a prompt are split, at most."""
@@ -50,8 +63,13 @@ class ServingMesh:
 
     @property
     def batch_ways(self) -> int:
-        """Devices, or groups of them, that have sequences of their own."""
-        return prod(self.degrees.get(axis, 1) for axis in BATCH_AXES)
+        """Devices, or groups of them, that have sequences of their own: ranks."""
+        return prod(self.degrees.get(axis, 1) for axis in RANK_AXES)
+
+    @property
+    def least_batch(self) -> int:
+        """Sequences that every device has its part of: one for each rank, and for each that shares out a rank's."""
+        return self.batch_ways * self.degrees.get(TRANSPOSE_AXIS, 1)
 
     @property
     def tensor_ways(self) -> int:
@@ -71,21 +89,39 @@ def serving_meshes(hardware: Slice, tree: ModelTree, pinned: Mapping[str, int], 
     """Every legal mesh of a phase on a slice, the pinned degrees held."""
     refused: Counter[tuple[str, str]] = Counter()
     sizes = _split_sizes(tree)
-    fixed = pinned_degrees(pinned)
-    absent = () if sizes.experts else ("ep",)
-    free = [axis for axis in SEARCHED_AXES[phase] if axis not in fixed and axis not in absent]
+    fixed, boxes = _fixed(pinned), prod(axis.size for axis in hardware.axes if axis.name in NETWORKS)
+    useless = {*(() if sizes.experts else ("ep",)), *(() if boxes > 1 else ("pp",))}
+    if hardware.chip.torus is None:  # no engine of GPUs has it
+        useless.add(TRANSPOSE_AXIS)
+    free = [axis for axis in SEARCHED_AXES[phase] if axis not in fixed and (axis not in useless or axis in pinned)]
     legal: list[ServingMesh] = []
     for degrees in _filled(fixed, free, hardware.devices_per_slice):
+        if not pinned and not _is_promising(degrees, boxes):
+            continue
         reason = next((why for axis, degree in degrees.items() if (why := _refusal(axis, degree, sizes))), "")
         if reason:
             refused[reason.partition(": ")[0], reason.partition(": ")[2]] += 1
             continue
-        pieces = place(degrees, hardware.axes)
+        pieces = place(degrees, hardware.axes, order=PLACEMENT_ORDER)
         if pieces is None:
             refused["meshes that do not lie on the torus", "a degree does not map onto physical axes"] += 1
             continue
-        legal.append(ServingMesh(degrees=degrees, pieces=pieces, links=links_of(pieces, degrees, hardware)))
+        links = links_of(pieces, degrees, hardware, groups=SERVING_GROUPS)
+        legal.append(ServingMesh(degrees=degrees, pieces=pieces, links=links))
     return ServingMeshes(legal=tuple(legal), refused=refused)
+
+
+def _fixed(pinned: Mapping[str, int]) -> dict[str, int]:
+    """The degrees that a mesh leaves no choice about: once one axis is named, those not named are 1."""
+    if not pinned:
+        return {}
+    return {axis: pinned.get(axis, 1) for axis in (*ICI_AXES, TRANSPOSE_AXIS) if pinned.get(axis) != FREE}
+
+
+def _is_promising(degrees: Mapping[str, int], boxes: int) -> bool:
+    """Whether a mesh is worth costing: stages are whole boxes, and the other side of matrices is split less."""
+    other, tensor = degrees.get(TRANSPOSE_AXIS, 1), degrees.get("tp", 1)
+    return boxes % degrees.get("pp", 1) == 0 and (other == 1 or LEAST_TRANSPOSED_WAYS // other <= tensor >= other)
 
 
 def _filled(fixed: Mapping[str, int], free: list[str], devices: int) -> Iterator[dict[str, int]]:
@@ -110,18 +146,23 @@ def _grown(axes: list[str], room: int) -> Iterator[dict[str, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SplitSizes:
-    """What tensor parallelism and expert parallelism have to share out."""
+    """What each axis has to share out: both sides of matrices, key-value heads, experts, layers."""
 
     widths: tuple[int, ...]
+    others: tuple[int, ...]
     kv_heads: tuple[int, ...]
     experts: int
+    layers: int
 
 
 def _split_sizes(tree: ModelTree) -> _SplitSizes:
     widths: set[int] = set()
+    others: set[int] = set()
     kv_heads: set[int] = set()
     experts = 0
     for tensor, _, _ in step_weights(tree):
+        named = zip(tensor.axes, tensor.shape, strict=True)
+        others.update([size for axis, size in named if axis in TRANSPOSED][:1])
         for axis, size in zip(tensor.axes, tensor.shape, strict=True):
             if axis == "experts":
                 experts = max(experts, size)
@@ -129,7 +170,13 @@ def _split_sizes(tree: ModelTree) -> _SplitSizes:
                 kv_heads.add(size)
             elif size > 1 and TENSOR_AXES[0] in MESH_AXES_OF.get(axis, ()):
                 widths.add(size)
-    return _SplitSizes(widths=tuple(sorted(widths)), kv_heads=tuple(sorted(kv_heads)), experts=experts)
+    return _SplitSizes(
+        widths=tuple(sorted(widths)),
+        others=tuple(sorted(others)),
+        kv_heads=tuple(sorted(kv_heads)),
+        experts=experts,
+        layers=sum(layer.count for layer in tree.layers),
+    )
 
 
 def _refusal(axis: str, degree: int, sizes: _SplitSizes) -> str:
@@ -141,6 +188,12 @@ def _refusal(axis: str, degree: int, sizes: _SplitSizes) -> str:
                 return f"{axis}={degree}: {uneven} elements of a matrix cannot be split {degree} ways"
             odd = next((heads for heads in sizes.kv_heads if heads % degree and degree % heads), None)
             return "" if odd is None else f"{axis}={degree}: {odd} key-value heads do not go into {degree} ways"
+        case "tp_transpose":
+            odd = next((size for size in sizes.others if size % degree), None)
+            return "" if odd is None else f"{axis}={degree}: {odd} elements of a matrix cannot be split {degree} ways"
+        case "pp":
+            is_even = sizes.layers % degree == 0
+            return "" if is_even else f"{axis}={degree}: {sizes.layers} layers are no whole number for each stage"
         case "ep" if sizes.experts == 0:
             return f"ep={degree}: the model has no experts"
         case "ep" if sizes.experts % degree:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ridgeline.cost.placement import GROUPS
+from ridgeline.cost.serving.collectives import SERVING_GROUPS
 from ridgeline.cost.serving.device import PhaseColumns, cached_attentions, held_cache_bytes, kv_head_shards
 from ridgeline.cost.serving.machine import Pass
 from ridgeline.cost.serving.memory import engine_bytes, engine_memory
-from ridgeline.job.job import BATCH_AXES, MESH_AXES
+from ridgeline.job.job import SERVING_AXES
 from ridgeline.search.link_columns import stacked_links, taken_links
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ class ServingTable:
     @property
     def columns(self) -> PhaseColumns:
         """All plans as columns."""
-        degrees = {axis: np.array([float(mesh.degrees.get(axis, 1)) for mesh in self.meshes]) for axis in MESH_AXES}
+        degrees = {axis: np.array([float(mesh.degrees.get(axis, 1)) for mesh in self.meshes]) for axis in SERVING_AXES}
         links: dict[str, Link] = {
             group: taken_links(stacked_links([mesh.links[group] for mesh in self.meshes]), self.mesh)
-            for group in GROUPS
+            for group in SERVING_GROUPS
         }
         return PhaseColumns(
             degrees={axis: column[self.mesh] for axis, column in degrees.items() if (column > 1).any()},
@@ -118,7 +118,7 @@ def decode_pass(columns: PhaseColumns, machine: ServingMachine, *, chunk_tokens:
         columns=columns,
         num_decoding=columns.batch_size,
         context_keys=(setting.prompt_len + setting.context_len) / 2,
-        prompt_tokens=chunk_tokens * columns.degree(BATCH_AXES),
+        prompt_tokens=chunk_tokens * columns.ranks,
     )
 
 
@@ -146,10 +146,10 @@ def concurrency(columns: PhaseColumns, machine: ServingMachine, *, chunk_tokens:
 def plainest_table(machine: ServingMachine, meshes: Sequence[ServingMesh], *, batch: int | None) -> ServingTable:
     """Of every mesh, and both ways to split a cache, a server that only decodes; without a batch, its smallest."""
     splits = [
-        (index, spread, batch or mesh.batch_ways)
+        (index, spread, batch or mesh.least_batch)
         for index, mesh in enumerate(meshes)
         for spread in _spreads(mesh, machine.setting.tree)
-        if (batch or mesh.batch_ways) % mesh.batch_ways == 0
+        if (batch or mesh.least_batch) % mesh.least_batch == 0
     ]
     columns = np.array(splits, dtype=np.float64).reshape(-1, 3)
     none = np.zeros(len(splits))
@@ -166,7 +166,7 @@ def decode_table(
     rows = [
         (least.mesh[row], sequences, least.spread[row], chunk)
         for row in range(len(least))
-        for sequences in _batches(meshes[int(least.mesh[row])].batch_ways, float(most[row]), batch)
+        for sequences in _batches(meshes[int(least.mesh[row])].least_batch, float(most[row]), batch)
         for chunk in chunks
     ]
     columns = np.array(rows, dtype=np.float64).reshape(-1, 4)
@@ -178,8 +178,8 @@ def prefill_table(machine: ServingMachine, meshes: Sequence[ServingMesh], *, pro
     rows = [
         (index, count)
         for index, mesh in enumerate(meshes)
-        for count in ([prompts] if prompts is not None else [mesh.batch_ways * times for times in PROMPTS])
-        if count % mesh.batch_ways == 0
+        for count in ([prompts] if prompts is not None else [mesh.least_batch * times for times in PROMPTS])
+        if count % mesh.least_batch == 0
     ]
     columns = np.array(rows, dtype=np.float64).reshape(-1, 2)
     none = np.zeros(len(rows))

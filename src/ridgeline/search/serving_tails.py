@@ -15,7 +15,6 @@ from ridgeline.cost.serving.device import PhaseColumns, cache_bytes, cached_atte
 from ridgeline.cost.serving.machine import Pass
 from ridgeline.cost.serving.memory import page_tokens
 from ridgeline.cost.serving.step import serving_pass
-from ridgeline.job.job import BATCH_AXES
 from ridgeline.job.traffic import FixedLength, Traffic
 from ridgeline.search.engine.arrivals import draw_requests
 from ridgeline.search.engine.fleet import serve
@@ -164,7 +163,7 @@ def _prefill_table(machine: ServingMachine, columns: PhaseColumns, *, most_token
 
 def _readers_table(machine: ServingMachine, columns: PhaseColumns, *, most_tokens: int) -> StepTable:
     """Passes of a server that only reads: with fewer prompts than ranks it takes as long as with one for each."""
-    one_each = machine.setting.prompt_len * float(columns.degree(BATCH_AXES))
+    one_each = machine.setting.prompt_len * float(columns.ranks * columns.transpose)
 
     def pass_s(rows: NDArray[np.float64], keys: NDArray[np.float64]) -> NDArray[np.float64]:
         del keys

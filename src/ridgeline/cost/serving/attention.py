@@ -68,13 +68,16 @@ def _of_prompts(operation: Attention, *, step: Pass, machine: ServingMachine) ->
         row_keys=efficiency.attention_row_keys,
     )
     width = (operation.qk_head_dim + operation.v_head_dim) / 2
-    flops = attention_flops(T=step.prompt_rows, S=visible_keys, N=operation.num_heads, H=width) / step.columns.tensor
+    flops = (
+        attention_flops(T=step.attended_prompt_rows, S=visible_keys, N=operation.num_heads, H=width)
+        / step.columns.tensor
+    )
     rate_flops_per_s = machine.attention_flops_per_s * efficiency.at_head_dim(width) * visible_keys / visited
     return Part(
         name=f"{operation.path}/prompt",
         phase="forward",
         resource="compute",
-        expected_s=flops / rate_flops_per_s + efficiency.matmul_overhead_s * smaller(step.prompt_rows, 1.0),
+        expected_s=flops / rate_flops_per_s + efficiency.matmul_overhead_s * smaller(step.attended_prompt_rows, 1.0),
         work=Work(amounts={"flops.bf16": flops}),
     )
 
@@ -83,8 +86,8 @@ def _of_decode(operation: Attention, *, step: Pass, machine: ServingMachine) -> 
     """Each sequence reads its own cache; few queries share a key, and leave most of a matrix unit idle."""
     chip, columns = machine.hardware.chip, step.columns
     keys = read_keys(operation, context_keys=step.context_keys)
-    read_bytes = cache_bytes(operation, machine.setting, columns, tokens=keys, num_sequences=step.num_sequences)
-    flops = step.num_sequences * keys * key_flops(operation, machine.setting.tree, "decode") / columns.tensor
+    read_bytes = cache_bytes(operation, machine.setting, columns, tokens=keys, num_sequences=step.attended_sequences)
+    flops = step.attended_sequences * keys * key_flops(operation, machine.setting.tree, "decode") / columns.tensor
     queries = operation.num_heads / operation.num_cached_heads
     rows_of_unit = 1 if chip.mxu_shape is None else chip.mxu_shape[0]
     expected_s = attained_s(
@@ -98,7 +101,7 @@ def _of_decode(operation: Attention, *, step: Pass, machine: ServingMachine) -> 
         name=f"{operation.path}/cache",
         phase="forward",
         resource="hbm",
-        expected_s=expected_s + machine.efficiency.matmul_overhead_s * smaller(step.num_sequences, 1.0),
+        expected_s=expected_s + machine.efficiency.matmul_overhead_s * smaller(step.attended_sequences, 1.0),
         work=Work(amounts={"flops.bf16": flops, "hbm.kv_cache": read_bytes}),
     )
 
@@ -108,9 +111,9 @@ def _gathered_keys(operation: Attention, *, step: Pass, machine: ServingMachine)
     columns = step.columns
     width = operation.num_kv_heads * (operation.qk_head_dim + operation.v_head_dim)
     ways = kv_head_shards(K=operation.num_kv_heads, Y=columns.tensor)
-    shared_bytes = step.prompt_rows * columns.degree(("cp",)) * width * machine.activation_element_bytes / ways
+    shared_bytes = step.attended_prompt_rows * columns.degree(("cp",)) * width * machine.activation_element_bytes / ways
     part = collective_part("key_value/all_gather", "context", gather(columns.links["context"], shared_bytes), machine)
-    yield scaled(part, smaller(step.prompt_rows, 1.0))
+    yield scaled(part, smaller(step.attended_prompt_rows, 1.0))
 
 
 def _spread(operation: Attention, *, step: Pass, machine: ServingMachine) -> Iterator[Part]:
@@ -122,11 +125,11 @@ def _spread(operation: Attention, *, step: Pass, machine: ServingMachine) -> Ite
     columns, link = step.columns, step.columns.links["tensor"]
     heads = kv_head_shards(K=operation.num_cached_heads, Y=columns.tensor)
     devices = columns.tensor / heads
-    by_tokens = devices / smaller(devices, larger(step.num_sequences, 1.0))
+    by_tokens = devices / smaller(devices, larger(step.attended_sequences, 1.0))
     query_bytes = operation.qk_head_dim * machine.activation_element_bytes
     value_bytes = operation.v_head_dim * machine.activation_element_bytes
     partial_bytes = (operation.v_head_dim + 2) * PARTIAL_BYTES
-    rows = step.num_sequences * operation.num_heads
+    rows = step.attended_sequences * operation.num_heads
     is_spread = columns.cache_spread_share * smaller(devices - 1.0, 1.0)
     is_merged = is_spread * smaller(by_tokens - 1.0, 1.0)
     sent = exchange(link, rows * (query_bytes + value_bytes) / columns.tensor)

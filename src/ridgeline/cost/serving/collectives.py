@@ -6,17 +6,33 @@ V  bytes of the array     N  devices     W  bytes/s of one device, one way     t
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.collectives import exchange, reduce
+from ridgeline.cost.collectives import exchange, gather, permute, reduce
+from ridgeline.cost.serving.device import TRANSPOSED, tensor_shards
+from ridgeline.cost.training.step import embed_dim
 from ridgeline.cost.training.token_exchange import sent_once_ratio
-from ridgeline.cost.work import Part, Work, larger, smaller
+from ridgeline.cost.work import Part, Work, larger, scaled, smaller
+from ridgeline.job.job import TRANSPOSE_AXIS
+from ridgeline.model.operations import ExpertMatmul, Matmul
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
     from ridgeline.cost.collectives import Transfer
     from ridgeline.cost.serving.machine import Pass, ServingMachine
     from ridgeline.cost.work import Number
-    from ridgeline.model.operations import Dispatch
+    from ridgeline.model.operations import Dispatch, Operation
+
+SERVING_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "tensor": ("tp", "tp_sequence"),
+    "transpose": (TRANSPOSE_AXIS,),
+    "context": ("cp",),
+    "expert": ("ep",),
+    "stage": ("pp",),
+}
+"""Logical axes over which one collective of a server runs."""
 
 
 def one_shot_all_reduce_s(*, V_bytes: Number, N: Number, W_bytes_per_s: float, t_min_s: float) -> Number:
@@ -37,7 +53,7 @@ def one_shot_all_reduce_s(*, V_bytes: Number, N: Number, W_bytes_per_s: float, t
 
 
 def collective_part(name: str, group: str, transfer: Transfer, machine: ServingMachine) -> Part:
-    """A collective over a group of `placement.GROUPS` as a leaf; the next operation waits for it."""
+    """A collective over a group of `SERVING_GROUPS` as a leaf; the next operation waits for it."""
     chip, efficiency = machine.hardware.chip, machine.efficiency
     return Part(
         name=name,
@@ -70,12 +86,66 @@ def all_reduce_part(name: str, *, array_bytes: Number, step: Pass, machine: Serv
 
 
 def exchange_part(op: Dispatch, *, step: Pass, machine: ServingMachine) -> Part:
-    """Copies of tokens on their way to their experts, or back; each tensor-parallel device carries its share."""
+    """Copies of tokens on their way to their experts, or back; each device of a rank carries its share."""
     columns, rows = step.columns, step.rows
-    copies_bytes = rows * op.top_k * op.width * machine.activation_element_bytes / columns.tensor
+    carriers = columns.tensor * columns.transpose
+    copies_bytes = rows * op.top_k * op.width * machine.activation_element_bytes / carriers
     link = columns.links["expert"]
     travel = exchange(link, copies_bytes)
     if machine.hardware.chip.switch is not None:
         ratio = sent_once_ratio(network_load=link.network_exchange_load, k=op.top_k)
         travel = replace(travel, network_bytes=travel.network_bytes * ratio)
     return collective_part(f"{op.path}/all_to_all", "expert", travel, machine)
+
+
+def transposed_parts(
+    operations: Iterable[Operation], *, rows: Number, step: Pass, machine: ServingMachine
+) -> Iterator[Part]:
+    """What `tp_transpose` exchanges around the matmuls of a block: 2D weight-stationary.
+
+    Matmuls over a side that it splits yield partial sums: these are reduce-scattered, each device keeping some
+    sequences. The matmul that leads back to the stream wants all of them again: an all-gather.
+    """
+    if TRANSPOSE_AXIS not in step.columns.degrees:
+        return
+    sums: dict[str, Number] = {}
+    gathered: Number | None = None
+    for op in operations:
+        if isinstance(op, Matmul | ExpertMatmul):
+            made, read = _sides_elements(op, step)
+            split = next((axis for axis in _contracted(op) if axis in TRANSPOSED), None)
+            if split is not None:
+                sums[split] = sums.get(split, 0.0) + made
+            elif any(axis in TRANSPOSED for axis in op.weight.axes):
+                gathered = read if gathered is None else gathered + read
+    link, row_bytes = step.columns.links["transpose"], rows * machine.activation_element_bytes
+    for axis, elements in sums.items():
+        name = f"{axis}/reduce_scatter"
+        yield collective_part(name, "transpose", gather(link, elements * row_bytes), machine)
+    if gathered is not None:
+        yield collective_part("output/all_gather", "transpose", gather(link, gathered * row_bytes), machine)
+
+
+def stage_part(*, step: Pass, machine: ServingMachine) -> Iterator[Part]:
+    """The residual stream on its way from stage to stage; each device sends its share."""
+    columns = step.columns
+    if "pp" not in columns.degrees:
+        return
+    elements = step.rows * embed_dim(machine.setting.tree) / (columns.tensor * columns.transpose)
+    sent = permute(columns.links["stage"], elements * machine.activation_element_bytes)
+    yield scaled(collective_part("stream/permute", "stage", sent, machine), columns.stages - 1.0)
+
+
+def _contracted(op: Matmul | ExpertMatmul) -> tuple[str, ...]:
+    return op.weight.axes[:2] if isinstance(op, ExpertMatmul) else op.weight.axes[: op.num_contracted]
+
+
+def _sides_elements(op: Matmul | ExpertMatmul, step: Pass) -> tuple[Number, Number]:
+    """Of a token, what a device makes and what it reads, when only tensor parallelism splits both."""
+    inner = len(_contracted(op))
+    first, copies = (1, op.top_k) if isinstance(op, ExpertMatmul) else (0, 1)
+    read, made = (
+        copies * prod(op.weight.shape[side]) / tensor_shards(op.weight.axes[side], op.weight.shape[side], step.columns)
+        for side in (slice(first, inner), slice(inner, None))
+    )
+    return made, read

@@ -4,7 +4,9 @@
     FLOPs  = matmuls of every token at hand + its scores against the keys that the program visits
 
 Weights are stationary: split over tensor and expert axes alone, whole along the batch axes. Key-value heads are split
-as far as they reach; beyond that devices hold copies, of the heads' weights and of their cache.
+as far as they reach; beyond that devices hold copies, of the heads' weights and of their cache. Over `tp_transpose` the
+other dimension of each matrix is split too, and between the matrices of a block the sequences are. Stages of a pipeline
+hold their layers alone, and work on sequences of their own at a time.
 
 B  sequences of a device     T  tokens of each in the cache     Y  ways of tensor parallelism     K  key-value heads
 b_w, b_kv, b_a  bytes of a weight, a cached element and an activation
@@ -22,7 +24,7 @@ from ridgeline.cost.laws.memory import weight_bytes
 from ridgeline.cost.training.memory import MemoryColumns
 from ridgeline.cost.training.step import embed_dim, step_weights
 from ridgeline.cost.work import Number, larger, smaller
-from ridgeline.job.job import BATCH_AXES, BYTES_OF
+from ridgeline.job.job import BYTES_OF, RANK_AXES, TRANSPOSE_AXIS
 from ridgeline.model.accounting import (
     forward_flops_per_token,
     keys_read,
@@ -52,6 +54,10 @@ FP4_BLOCK = 16
 
 SCALE_BYTES = BYTES_OF["f32"]
 """Bytes of the scale of one head and token in an 8-bit cache."""
+
+
+TRANSPOSED = ("embed", "embed_moe", "q_lora", "kv_lora")
+"""Logical axes of weights that `tp_transpose` splits: the sides of matrices that tensor parallelism leaves whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +108,21 @@ class PhaseColumns:
         """Ways in which heads, MLP width and vocabulary are split."""
         return self.degree(TENSOR_AXES)
 
+    @property
+    def transpose(self) -> Number:
+        """Ways in which the other dimension of matrices is split, and between them the sequences of a rank."""
+        return self.degree((TRANSPOSE_AXIS,))
+
+    @property
+    def stages(self) -> Number:
+        """Stages of a pipeline."""
+        return self.degree(("pp",))
+
+    @property
+    def ranks(self) -> Number:
+        """Sets of devices, or of turns, that have sequences of their own."""
+        return self.degree(RANK_AXES)
+
     def cache_shards(self, num_heads: float) -> Number:
         """Ways in which the cache of so many heads is split: by heads, over `cp`, and spread if it is."""
         heads = kv_head_shards(K=num_heads, Y=self.tensor)
@@ -110,8 +131,13 @@ class PhaseColumns:
 
     @property
     def sequences_size(self) -> Number:
-        """Sequences of a device."""
-        return self.batch_size / self.degree(BATCH_AXES)
+        """Sequences of a rank."""
+        return self.batch_size / self.ranks
+
+    @property
+    def cached_sequences_size(self) -> Number:
+        """Sequences whose caches a device holds a part of, in all layers; in a pipeline, more of them in fewer."""
+        return self.sequences_size / self.transpose
 
 
 def kv_head_shards(*, K: Number, Y: Number) -> Number:
@@ -204,12 +230,19 @@ def serving_memory(setting: ServingSetting, columns: PhaseColumns, phase: Phase)
 
 
 def held_weight_bytes(setting: ServingSetting, columns: PhaseColumns) -> Number:
-    """Weights of a device, copies of key-value heads included."""
-    total: Number = 0.0
-    for tensor, count, _ in step_weights(setting.tree):
+    """Weights of a device, copies of key-value heads included; of a stage, its layers and the larger table."""
+    layers: Number = 0.0
+    tables: Number = 0.0
+    largest: Number = 0.0
+    for tensor, count, is_outside in step_weights(setting.tree):
         elements = tensor.size * count / split_shards(tensor.axes, tensor.shape, columns)
-        total = total + weight_bytes(P=elements, b_w=stored_bytes(stored_dtype(setting.dtypes, tensor.axes)))
-    return total
+        held_bytes = weight_bytes(P=elements, b_w=stored_bytes(stored_dtype(setting.dtypes, tensor.axes)))
+        if is_outside:
+            tables, largest = tables + held_bytes, larger(largest, held_bytes)
+        else:
+            layers = layers + held_bytes
+    is_staged = smaller(columns.stages - 1.0, 1.0)
+    return layers / columns.stages + tables + is_staged * (largest - tables)
 
 
 def stored_dtype(dtypes: ServingDtypes, axes: tuple[str, ...]) -> Dtype:
@@ -235,7 +268,7 @@ def held_cache_bytes(setting: ServingSetting, columns: PhaseColumns) -> Number:
     total: Number = 0.0
     for operation, count in cached_attentions(setting.tree):
         tokens = cached_tokens(operation, setting)
-        held = cache_bytes(operation, setting, columns, tokens=tokens, num_sequences=columns.sequences_size)
+        held = cache_bytes(operation, setting, columns, tokens=tokens, num_sequences=columns.cached_sequences_size)
         total = total + count * held
     return total
 
@@ -343,14 +376,22 @@ def _token_elements(operation: Attention, row_elements: int) -> float:
 
 
 def split_shards(axes: tuple[str, ...], shape: tuple[int, ...], columns: PhaseColumns) -> Number:
-    """Ways in which an array of these logical axes is split over tensor and expert axes."""
+    """Ways in which a weight, or what is kept of an activation, is split over tensor, transpose and expert axes."""
+    shards = tensor_shards(axes, shape, columns)
+    if any(axis in TRANSPOSED for axis in axes):
+        shards = shards * columns.transpose
+    return shards * columns.degree(MESH_AXES_OF["experts"]) if "experts" in axes else shards
+
+
+def tensor_shards(axes: tuple[str, ...], shape: tuple[int, ...], columns: PhaseColumns) -> Number:
+    """Ways in which tensor parallelism splits an array of these logical axes."""
     split = [(axis, size) for axis, size in zip(axes, shape, strict=True) if size > 1]
     shards: Number = 1.0
     if any(TENSOR_AXES[0] in MESH_AXES_OF.get(axis, ()) and axis != "kv_heads" for axis, _ in split):
         shards = columns.tensor
     elif heads := [size for axis, size in split if axis == "kv_heads"]:
         shards = kv_head_shards(K=heads[0], Y=columns.tensor)
-    return shards * columns.degree(MESH_AXES_OF["experts"]) if "experts" in axes else shards
+    return shards
 
 
 def cached_attentions(tree: ModelTree) -> Iterator[tuple[Attention, int]]:

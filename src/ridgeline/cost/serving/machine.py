@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline.cost.placement import link_rate_bytes_per_s
 from ridgeline.cost.serving.device import PhaseColumns, split_shards, stored_bytes, stored_dtype
-from ridgeline.job.job import BATCH_AXES, BYTES_OF
+from ridgeline.job.job import BYTES_OF
 
 if TYPE_CHECKING:
     from ridgeline.cost.efficiency import Efficiency
@@ -108,13 +108,23 @@ class Pass:
 
     @property
     def num_sequences(self) -> Number:
-        """Sequences of a device that add a token."""
-        return self.num_decoding / self.columns.degree(BATCH_AXES)
+        """Sequences of a rank that add a token."""
+        return self.num_decoding / self.columns.ranks
 
     @property
     def prompt_rows(self) -> Number:
         """Tokens of prompts on a device."""
-        return self.prompt_tokens / self.columns.degree((*BATCH_AXES, "cp"))
+        return self.prompt_tokens / (self.columns.ranks * self.columns.degree(("cp",)))
+
+    @property
+    def attended_sequences(self) -> Number:
+        """Of the sequences that add a token, those whose attention a device computes."""
+        return self.num_sequences / self.columns.transpose
+
+    @property
+    def attended_prompt_rows(self) -> Number:
+        """Tokens of prompts whose attention a device computes."""
+        return self.prompt_rows / self.columns.transpose
 
     @property
     def rows(self) -> Number:

@@ -72,7 +72,7 @@ def paged_cache_bytes(setting: ServingSetting, columns: PhaseColumns, *, tokens_
     widest: Number = 0.0
     layers = 0
     for operation, count in cached_attentions(setting.tree):
-        of_layer = cache_bytes(operation, setting, columns, tokens=tokens, num_sequences=columns.sequences_size)
+        of_layer = cache_bytes(operation, setting, columns, tokens=tokens, num_sequences=columns.cached_sequences_size)
         widest, layers = larger(widest, of_layer), layers + count
     return layers * widest
 
@@ -85,7 +85,7 @@ def state_bytes(setting: ServingSetting, columns: PhaseColumns) -> Number:
             for operation in block.operations:
                 if isinstance(operation, Recurrence):
                     elements = operation.state_elements / columns.tensor
-                    total = total + layer.count * columns.sequences_size * elements * BYTES_OF["f32"]
+                    total = total + layer.count * columns.cached_sequences_size * elements * BYTES_OF["f32"]
     return total
 
 

@@ -14,7 +14,13 @@ from ridgeline.cost.collectives import gather
 from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
 from ridgeline.cost.roofline import attained_s
 from ridgeline.cost.serving.attention import attention_parts
-from ridgeline.cost.serving.collectives import all_reduce_part, collective_part, exchange_part
+from ridgeline.cost.serving.collectives import (
+    all_reduce_part,
+    collective_part,
+    exchange_part,
+    stage_part,
+    transposed_parts,
+)
 from ridgeline.cost.serving.memory import vocabulary_size
 from ridgeline.cost.serving.products import product_part
 from ridgeline.cost.training.step import embed_dim
@@ -57,6 +63,7 @@ def serving_pass(machine: ServingMachine, step: Pass) -> Part:
         [
             in_sequence("embedding", "forward", list(_outside(tree.embedding, step.rows, step, machine))),
             *layers,
+            *stage_part(step=step, machine=machine),
             in_sequence("head", "forward", list(_outside(tree.head, num_outputs, step, machine))),
             _sampling(num_outputs, step=step, machine=machine),
             Part(name="overhead", phase="forward", resource="overhead", expected_s=PASS_OVERHEAD_S),
@@ -89,11 +96,13 @@ def roofline_s(work: Work, machine: ServingMachine) -> Number:
 
 
 def _block(block: Block, *, step: Pass, machine: ServingMachine) -> Part:
-    """One residual branch; its output is summed over tensor parallelism."""
+    """One residual branch; its output is summed over tensor parallelism, split over what it is transposed to."""
     parts = [part for operation in block.operations for part in _parts(operation, step.rows, step, machine)]
-    stream_bytes = step.rows * embed_dim(machine.setting.tree) * machine.activation_element_bytes
+    exchanged = transposed_parts(block.operations, rows=step.rows, step=step, machine=machine)
+    stream_elements = step.rows * embed_dim(machine.setting.tree) / step.columns.transpose
+    stream_bytes = stream_elements * machine.activation_element_bytes
     summed = all_reduce_part("output/all_reduce", array_bytes=stream_bytes, step=step, machine=machine)
-    return in_sequence(block.name, "forward", [*parts, summed])
+    return in_sequence(block.name, "forward", [*parts, *exchanged, summed])
 
 
 def _outside(block: Block, rows: Number, step: Pass, machine: ServingMachine) -> Iterator[Part]:
@@ -101,6 +110,7 @@ def _outside(block: Block, rows: Number, step: Pass, machine: ServingMachine) ->
     for operation in block.operations:
         if not (isinstance(operation, Elementwise) and operation.axes == ("vocab",)):
             yield from _parts(operation, rows, step, machine)
+    yield from transposed_parts(block.operations, rows=rows, step=step, machine=machine)
 
 
 def _parts(operation: Operation, rows: Number, step: Pass, machine: ServingMachine) -> Iterator[Part]:
@@ -122,8 +132,9 @@ def _parts(operation: Operation, rows: Number, step: Pass, machine: ServingMachi
 
 
 def _ways(axes: tuple[str, ...], step: Pass) -> Number:
-    """Ways in which tensor parallelism splits what an elementwise pass runs over: not the residual stream."""
-    return step.columns.tensor if any(TENSOR_AXES[0] in MESH_AXES_OF.get(axis, ()) for axis in axes) else 1.0
+    """Ways in which what an elementwise pass runs over is split: the residual stream not over tensor parallelism."""
+    is_split = any(TENSOR_AXES[0] in MESH_AXES_OF.get(axis, ()) for axis in axes)
+    return step.columns.transpose * (step.columns.tensor if is_split else 1.0)
 
 
 def _vector_pass(path: str, elements: Number, efficiency: float, machine: ServingMachine) -> Part:
@@ -140,7 +151,7 @@ def _vector_pass(path: str, elements: Number, efficiency: float, machine: Servin
 
 def _recurrence(op: Recurrence, *, step: Pass, machine: ServingMachine) -> Part:
     """Decode reads and writes the state of each sequence; prompts go by chunks, as in training."""
-    tensor, b_a = step.columns.tensor, machine.activation_element_bytes
+    tensor, b_a = step.columns.tensor * step.columns.transpose, machine.activation_element_bytes
     state_bytes = 2 * step.num_sequences * op.state_elements * BYTES_OF["f32"] / tensor
     flops = step.rows * op.flops_per_token / tensor
     expected_s = attained_s(
@@ -156,8 +167,10 @@ def _recurrence(op: Recurrence, *, step: Pass, machine: ServingMachine) -> Part:
 
 def _sampling(num_outputs: Number, *, step: Pass, machine: ServingMachine) -> Part:
     """Logits are gathered over tensor parallelism and drawn from."""
-    width = vocabulary_size(machine.setting)
-    logits = gather(step.columns.links["tensor"], num_outputs * width * machine.activation_element_bytes)
-    passes_bytes = SAMPLING_PASSES * num_outputs * width * BYTES_OF["f32"]
+    logits = num_outputs * vocabulary_size(machine.setting) / step.columns.transpose
+    gathered = gather(step.columns.links["tensor"], logits * machine.activation_element_bytes)
+    passes_bytes = SAMPLING_PASSES * logits * BYTES_OF["f32"]
     drawn = Part(name="draw", phase="forward", resource="hbm", expected_s=passes_bytes / machine.vector_bytes_per_s)
-    return in_sequence("sampling", "forward", [collective_part("logits/all_gather", "tensor", logits, machine), drawn])
+    return in_sequence(
+        "sampling", "forward", [collective_part("logits/all_gather", "tensor", gathered, machine), drawn]
+    )
