@@ -3,7 +3,8 @@
 Each file of `zoo/` holds a family: one table a model, in the form `table.py` reads, over the family's
 `[defaults]`. Besides dimensions a model states its `source` and its `aliases`. A name is matched by its
 letters, digits and dots alone, without the organisation in front of it and without words that name a
-fine-tune or a storage format: `meta-llama/Llama-3.1-70B-Instruct`, `LLAMA3.1_70b` and `llama3.1-70b` are one.
+fine-tune, its date or a storage format: `meta-llama/Llama-3.1-70B-Instruct-FP8`, `LLAMA3.1_70b` and
+`llama3.1-70b` are one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ if TYPE_CHECKING:
 
 _ZOO = Path(__file__).with_name("zoo")
 _DEFAULTS = "defaults"
-_NOT_ARCHITECTURE = {"base", "bf16", "chat", "fp8", "hf", "instruct", "it", "meta", "pt", "text"}
+_FINE_TUNES = {"base", "chat", "hf", "instruct", "it", "meta", "nvidia", "pt", "reasoning", "text", "thinking"}
+_FORMATS = {"bf16", "fp8", "fp4", "nvfp4", "mxfp4", "int8", "int4", "awq", "gptq", "w8a8", "w4a16", "dynamic", "kv"}
+_NOT_ARCHITECTURE = _FINE_TUNES | _FORMATS
+_DATE = re.compile(r"2[3-9](0[1-9]|1[0-2])|(0[1-9]|1[0-2])[0-3][0-9]")
+"""Year and month, or month and day: `2507`, `0528`."""
 _IN_BRACKETS = re.compile(r"\([^)]*\)")
 _BETWEEN_WORDS = re.compile(r"[^a-z0-9.]+")
 
@@ -163,9 +168,12 @@ def _key(name: str) -> str:
 
     >>> _key("meta-llama/Meta-Llama-3.1-70B-Instruct"), _key("LLAMA3.1_70b"), _key("Qwen3_30B_a3B (tokendrop)")
     ('llama3.170b', 'llama3.170b', 'qwen330ba3b')
+    >>> _key("nvidia/Qwen3-235B-A22B-NVFP4"), _key("Qwen/Qwen3-235B-A22B-Thinking-2507")
+    ('qwen3235ba22b', 'qwen3235ba22b')
     """
     bare = _IN_BRACKETS.sub("", name.lower()).rsplit("/", 1)[-1]
-    return "".join(word for word in _BETWEEN_WORDS.split(bare) if word not in _NOT_ARCHITECTURE)
+    words = _BETWEEN_WORDS.split(bare)
+    return "".join(word for word in words if word not in _NOT_ARCHITECTURE and not _DATE.fullmatch(word))
 
 
 @cache
