@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ridgeline.cli import options
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def calibrate(
         str | None, typer.Option(metavar="FILE", help="Draw held-out estimates: .html, .svg or .png.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Let --output and --plot replace files.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Fit a chip's efficiencies to measured steps, and say how far estimates are from steps that the fit did not see.
 

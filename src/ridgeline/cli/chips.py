@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from ridgeline.cli import options
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def chips(
     figures: Annotated[
         str, typer.Option(help="Whose figures: catalog, or scaling-book for those the book itself uses.")
     ] = "catalog",
-    explain: Annotated[bool, typer.Option("--explain", help="Show where the numbers come from.")] = False,
+    explain: options.Explain = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object in base units.")] = False,
 ) -> None:
     """What is this machine: peaks by dtype, memory, links, shapes and price, each with its source."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ridgeline.cli import options
 from ridgeline.cli.compile_function import compile_function, names_a_function
 from ridgeline.cli.compile_serving import compile_serving
 from ridgeline.cli.lint_flags import lint
@@ -22,68 +23,81 @@ if TYPE_CHECKING:
     from ridgeline.study.compile_job import CompileAnswer
     from ridgeline.study.compiled_program import ProgramName
 
-_Text = str | None
 _Form = Literal["screen", "explained", "json"]
 
 
 def compile(  # noqa: A001 - the verb's name, called as ridgeline.cli.compile.compile
     job: Annotated[
-        _Text,
+        options.Text,
         typer.Argument(
             metavar="[JOB|MODEL|FUNCTION]",
             help="A job file (.toml), a model's name, its config.json, or a function: module:function.",
         ),
     ] = None,
     *,
-    on: Annotated[_Text, typer.Option(metavar="SLICE", help="v5e:4x4, tpu7x:4x4x4, 2*v5p:4x4x4.")] = None,
-    layers: Annotated[_Text, typer.Option(metavar="N", help="So many layers of the model, for a small try.")] = None,
-    global_batch: Annotated[_Text, typer.Option(metavar="N", help="Sequences a step.")] = None,
-    seq_len: Annotated[_Text, typer.Option(metavar="N", help="Tokens a sequence.")] = None,
+    on: Annotated[options.Text, typer.Option(metavar="SLICE", help="v5e:4x4, tpu7x:4x4x4, 2*v5p:4x4x4.")] = None,
+    layers: Annotated[
+        options.Text, typer.Option(metavar="N", help="So many layers of the model, for a small try.")
+    ] = None,
+    global_batch: options.GlobalBatch = None,
+    seq_len: options.SeqLen = None,
     mesh: Annotated[
-        _Text,
+        options.Text,
         typer.Option(
             metavar="AXIS=N,...", help="Degrees: fsdp=32,tp=4. With --hlo: names of its axes, outermost first."
         ),
     ] = None,
-    remat: Annotated[_Text, typer.Option(metavar="POLICY", help="full, minimal, or context=device,...")] = None,
-    gradient_accumulation: Annotated[_Text, typer.Option(metavar="N", help="Micro-steps a step.")] = None,
-    weights_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the weights: f32 or bf16.")] = None,
-    mu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's first moment.")] = None,
-    nu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's second moment.")] = None,
-    optimizer_state: Annotated[
-        _Text, typer.Option(metavar="PLACE", help="Of both moments: device or host; chosen if left out.")
+    remat: options.Remat = None,
+    gradient_accumulation: options.GradientAccumulation = None,
+    weights_dtype: options.WeightsDtype = None,
+    mu_dtype: options.MuDtype = None,
+    nu_dtype: options.NuDtype = None,
+    optimizer_state: options.OptimizerState = None,
+    prompt_len: Annotated[options.Text, typer.Option(metavar="N", help="Serving: tokens a prompt.")] = None,
+    generate_len: Annotated[options.Text, typer.Option(metavar="N", help="Serving: tokens a reply.")] = None,
+    batch: Annotated[
+        options.Text, typer.Option(metavar="N", help="Serving: sequences that are decoded at once.")
     ] = None,
-    prompt_len: Annotated[_Text, typer.Option(metavar="N", help="Serving: tokens a prompt.")] = None,
-    generate_len: Annotated[_Text, typer.Option(metavar="N", help="Serving: tokens a reply.")] = None,
-    batch: Annotated[_Text, typer.Option(metavar="N", help="Serving: sequences that are decoded at once.")] = None,
-    prefill_mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="Serving: degrees of prefill.")] = None,
-    decode_mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="Serving: degrees of decode.")] = None,
-    prefill_batch: Annotated[_Text, typer.Option(metavar="N", help="Serving: prompts that are read at once.")] = None,
+    prefill_mesh: Annotated[
+        options.Text, typer.Option(metavar="AXIS=N,...", help="Serving: degrees of prefill.")
+    ] = None,
+    decode_mesh: Annotated[options.Text, typer.Option(metavar="AXIS=N,...", help="Serving: degrees of decode.")] = None,
+    prefill_batch: Annotated[
+        options.Text, typer.Option(metavar="N", help="Serving: prompts that are read at once.")
+    ] = None,
     kv_cache_dtype: Annotated[
-        _Text, typer.Option(metavar="DTYPE", help="Serving: of the KV cache: bf16, int8 or fp8.")
+        options.Text, typer.Option(metavar="DTYPE", help="Serving: of the KV cache: bf16, int8 or fp8.")
     ] = None,
     program: Annotated[
         Literal["maxtext", "ours"] | None,
         typer.Option(help="The program that is compiled: MaxText's, the usual one where it is found, or our own."),
     ] = None,
-    maxtext_python: Annotated[_Text, typer.Option(metavar="PATH", help="The Python that has MaxText.")] = None,
+    maxtext_python: Annotated[options.Text, typer.Option(metavar="PATH", help="The Python that has MaxText.")] = None,
     compiler: Annotated[
         Literal["tpu", "gpu", "cpu"] | None,
         typer.Option(help="XLA for the slice's own chips, or for this machine's CPU with emulated devices."),
     ] = None,
-    time_limit: Annotated[_Text, typer.Option(metavar="TIME", help="The compiler's longest time: 10min.")] = None,
-    memory_limit: Annotated[_Text, typer.Option(metavar="SIZE", help="The compiler's largest memory: 8GiB.")] = None,
-    args: Annotated[
-        _Text, typer.Option(metavar="SPEC", help="What a function is called with: 'bf16[1024_fsdp,4096], f32[]'.")
+    time_limit: Annotated[
+        options.Text, typer.Option(metavar="TIME", help="The compiler's longest time: 10min.")
     ] = None,
-    hlo: Annotated[_Text, typer.Option(metavar="FILE", help="Read an HLO text or dump; nothing is compiled.")] = None,
+    memory_limit: Annotated[
+        options.Text, typer.Option(metavar="SIZE", help="The compiler's largest memory: 8GiB.")
+    ] = None,
+    args: Annotated[
+        options.Text,
+        typer.Option(metavar="SPEC", help="What a function is called with: 'bf16[1024_fsdp,4096], f32[]'."),
+    ] = None,
+    hlo: Annotated[
+        options.Text, typer.Option(metavar="FILE", help="Read an HLO text or dump; nothing is compiled.")
+    ] = None,
     lint_flags: Annotated[
-        _Text, typer.Option(metavar="FLAGS", help="Judge flags of the TPU compiler, as they stand in LIBTPU_INIT_ARGS.")
+        options.Text,
+        typer.Option(metavar="FLAGS", help="Judge flags of the TPU compiler, as they stand in LIBTPU_INIT_ARGS."),
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show where the equation's numbers of a training job come from.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
+    json: options.Json = False,
 ) -> None:
     """What the XLA compiler says of a program: memory, FLOPs, collectives, its estimate of cycles.
 

@@ -6,43 +6,52 @@ from typing import Annotated, Literal
 
 import typer
 
+from ridgeline.cli import options
 from ridgeline.errors import InputError
-
-_Text = str | None
 
 
 def matmul(
     notation: Annotated[str, typer.Argument(metavar="NOTATION", help="Arrays with their layouts; see above.")],
     *,
-    sizes: Annotated[_Text, typer.Option(metavar="DIM=N,...", help="Elements: B=4096,D=8Ki,F=32Ki.")] = None,
+    sizes: Annotated[options.Text, typer.Option(metavar="DIM=N,...", help="Elements: B=4096,D=8Ki,F=32Ki.")] = None,
     mesh: Annotated[
-        _Text, typer.Option(metavar="AXIS=N,...", help="Devices along each mesh axis; those of the slice if not said.")
+        options.Text,
+        typer.Option(metavar="AXIS=N,...", help="Devices along each mesh axis; those of the slice if not said."),
     ] = None,
     on: Annotated[
-        _Text, typer.Option(metavar="SLICE", help="v5p:4x4x8; the axis written first chooses its wires first.")
+        options.Text, typer.Option(metavar="SLICE", help="v5p:4x4x8; the axis written first chooses its wires first.")
     ] = None,
-    figures: Annotated[_Text, typer.Option(metavar="catalog|scaling-book", help="Whose figures of the chip.")] = None,
-    dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of all arrays: bf16; or of some: W=int8.")] = None,
+    figures: options.Figures = None,
+    dtype: Annotated[
+        options.Text, typer.Option(metavar="DTYPE", help="Of all arrays: bf16; or of some: W=int8.")
+    ] = None,
     compute_dtype: Annotated[
-        _Text, typer.Option(metavar="DTYPE", help="Whose matmul rate counts; the widest operand's if not said.")
+        options.Text, typer.Option(metavar="DTYPE", help="Whose matmul rate counts; the widest operand's if not said.")
     ] = None,
-    memory: Annotated[_Text, typer.Option(metavar="BYTES", help="Of a device, that a search may use: 1GiB.")] = None,
+    memory: Annotated[
+        options.Text, typer.Option(metavar="BYTES", help="Of a device, that a search may use: 1GiB.")
+    ] = None,
     strategy: Annotated[
         int | None, typer.Option(metavar="N", help="The number of the strategy to emit; the fastest if not said.")
     ] = None,
     emit: Annotated[Literal["jax"] | None, typer.Option(help="Print the strategy as a JAX program instead.")] = None,
-    peak: Annotated[_Text, typer.Option("--peak", "--C", metavar="FLOP/S", help="Of a device: 459TFLOP/s.")] = None,
-    hbm_bandwidth: Annotated[_Text, typer.Option(metavar="BYTES/S", help="Of a device's memory.")] = None,
+    peak: Annotated[
+        options.Text, typer.Option("--peak", "--C", metavar="FLOP/S", help="Of a device: 459TFLOP/s.")
+    ] = None,
+    hbm_bandwidth: Annotated[options.Text, typer.Option(metavar="BYTES/S", help="Of a device's memory.")] = None,
     link_bandwidth: Annotated[
-        _Text, typer.Option("--link-bandwidth", "--W", metavar="BYTES/S", help="Of one link, one way.")
+        options.Text, typer.Option("--link-bandwidth", "--W", metavar="BYTES/S", help="Of one link, one way.")
     ] = None,
     axis_bandwidth: Annotated[
-        _Text, typer.Option("--axis-bandwidth", "--W-ici", metavar="BYTES/S", help="Of both links of a ring axis.")
+        options.Text,
+        typer.Option("--axis-bandwidth", "--W-ici", metavar="BYTES/S", help="Of both links of a ring axis."),
     ] = None,
-    hop: Annotated[_Text, typer.Option(metavar="TIME", help="Least time of a hop: 1us.")] = None,
-    wiring: Annotated[_Text, typer.Option(metavar="ring|line", help="Of every axis, whatever the slice.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Show where the numbers come from.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
+    hop: options.Hop = None,
+    wiring: Annotated[
+        options.Text, typer.Option(metavar="ring|line", help="Of every axis, whatever the slice.")
+    ] = None,
+    explain: options.Explain = False,
+    json: options.Json = False,
 ) -> None:
     """What a product of sharded arrays needs: layouts, collectives, times, the best strategy.
 

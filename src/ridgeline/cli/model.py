@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from ridgeline.cli import options
+
 _USUAL_TOKENS = 8192
 _MOST_TOKENS = 1e9
 
@@ -26,8 +28,8 @@ def model(
     dtype: Annotated[
         str, typer.Option(metavar="DTYPE", help="Of KV cache and activations: f32, bf16, fp8, int8.")
     ] = "bf16",
-    explain: Annotated[bool, typer.Option("--explain", help="Show where the numbers come from.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
+    explain: options.Explain = False,
+    json: options.Json = False,
 ) -> None:
     """Parameters, FLOPs, KV-cache and activation bytes of a model, part by part."""
     from ridgeline.cli.output import print_json, print_report

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-_Text = str | None
+from ridgeline.cli import options
 
 
 def _size(letter: str, name: str, words: str) -> object:
@@ -19,83 +19,106 @@ def roofline(
         str, typer.Argument(metavar="[OP]", help="What to ask about: see above. None: so many --flops and --bytes.")
     ] = "work",
     *,
-    on: Annotated[_Text, typer.Option(metavar="CHIP|SLICE", help="v5e, v5e:4x4, tpu7x:4x4x4, h100:8.")] = None,
-    batch: Annotated[_Text, _size("B", "batch", "Rows: tokens, or sequences.")] = None,
-    queries: Annotated[_Text, _size("T", "queries", "Queries of a sequence; rows of an example.")] = None,
-    keys: Annotated[_Text, _size("S", "keys", "Keys a query sees; without it a sequence sees itself.")] = None,
-    width: Annotated[_Text, _size("D", "width", "Contracted width.")] = None,
-    outputs: Annotated[_Text, _size("F", "outputs", "Output width.")] = None,
-    heads: Annotated[_Text, _size("N", "heads", "Query heads.")] = None,
-    kv_heads: Annotated[_Text, _size("K", "kv-heads", "Key-value heads; as many as query heads if not said.")] = None,
-    head_dim: Annotated[_Text, _size("H", "head-dim", "Width of a head.")] = None,
-    experts: Annotated[_Text, _size("E", "experts", "Experts.")] = None,
-    top_k: Annotated[_Text, _size("k", "top-k", "Experts a row visits.")] = None,
-    flops: Annotated[_Text, typer.Option(metavar="FLOP", help="Of anything else: 40TFLOP.")] = None,
+    on: Annotated[options.Text, typer.Option(metavar="CHIP|SLICE", help="v5e, v5e:4x4, tpu7x:4x4x4, h100:8.")] = None,
+    batch: Annotated[options.Text, _size("B", "batch", "Rows: tokens, or sequences.")] = None,
+    queries: Annotated[options.Text, _size("T", "queries", "Queries of a sequence; rows of an example.")] = None,
+    keys: Annotated[options.Text, _size("S", "keys", "Keys a query sees; without it a sequence sees itself.")] = None,
+    width: Annotated[options.Text, _size("D", "width", "Contracted width.")] = None,
+    outputs: Annotated[options.Text, _size("F", "outputs", "Output width.")] = None,
+    heads: Annotated[options.Text, _size("N", "heads", "Query heads.")] = None,
+    kv_heads: Annotated[
+        options.Text, _size("K", "kv-heads", "Key-value heads; as many as query heads if not said.")
+    ] = None,
+    head_dim: Annotated[options.Text, _size("H", "head-dim", "Width of a head.")] = None,
+    experts: Annotated[options.Text, _size("E", "experts", "Experts.")] = None,
+    top_k: Annotated[options.Text, _size("k", "top-k", "Experts a row visits.")] = None,
+    flops: Annotated[options.Text, typer.Option(metavar="FLOP", help="Of anything else: 40TFLOP.")] = None,
     moved: Annotated[
-        _Text, typer.Option("--bytes", metavar="BYTES", help="Of anything else, or of the array to move: 34MB.")
+        options.Text, typer.Option("--bytes", metavar="BYTES", help="Of anything else, or of the array to move: 34MB.")
     ] = None,
-    reads: Annotated[_Text, typer.Option(metavar="N", help="Arrays an elementwise operation reads.")] = None,
-    writes: Annotated[_Text, typer.Option(metavar="N", help="Arrays it writes.")] = None,
-    flops_per_element: Annotated[_Text, typer.Option(metavar="N", help="FLOPs it does on each element.")] = None,
-    dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of every array: bf16, int8, …, or bytes.")] = None,
-    weights_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of weights, or of keys and values.")] = None,
-    activations_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the other operand.")] = None,
+    reads: Annotated[options.Text, typer.Option(metavar="N", help="Arrays an elementwise operation reads.")] = None,
+    writes: Annotated[options.Text, typer.Option(metavar="N", help="Arrays it writes.")] = None,
+    flops_per_element: Annotated[options.Text, typer.Option(metavar="N", help="FLOPs it does on each element.")] = None,
+    dtype: Annotated[
+        options.Text, typer.Option(metavar="DTYPE", help="Of every array: bf16, int8, …, or bytes.")
+    ] = None,
+    weights_dtype: Annotated[
+        options.Text, typer.Option(metavar="DTYPE", help="Of weights, or of keys and values.")
+    ] = None,
+    activations_dtype: Annotated[options.Text, typer.Option(metavar="DTYPE", help="Of the other operand.")] = None,
     outputs_dtype: Annotated[
-        _Text, typer.Option(metavar="DTYPE", help="Of outputs; as activations if not said.")
+        options.Text, typer.Option(metavar="DTYPE", help="Of outputs; as activations if not said.")
     ] = None,
-    compute_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Whose rate counts; as activations.")] = None,
-    unit: Annotated[_Text, typer.Option(metavar="mxu|vpu", help="What computes: matrix or vector unit.")] = None,
-    weights_from: Annotated[_Text, typer.Option(metavar="hbm|vmem|host", help="Where weights lie.")] = None,
-    activations_from: Annotated[_Text, typer.Option(metavar="hbm|vmem|host", help="Where the others lie.")] = None,
-    figures: Annotated[_Text, typer.Option(metavar="catalog|scaling-book", help="Whose figures of the chip.")] = None,
-    peak: Annotated[_Text, typer.Option("--peak", "--C", metavar="FLOP/S", help="Of a chip: 197TFLOP/s.")] = None,
-    sparsity: Annotated[_Text, typer.Option(metavar="N", help="Divides a peak quoted for sparse operands: 2.")] = None,
-    hbm_bandwidth: Annotated[_Text, typer.Option(metavar="BYTES/S", help="Of a chip's memory: 819GB/s.")] = None,
-    vmem_bandwidth: Annotated[_Text, typer.Option(metavar="BYTES/S", help="Of its vector memory.")] = None,
-    vmem_over_hbm: Annotated[_Text, typer.Option(metavar="N", help="Or their ratio: 22.")] = None,
-    host_bandwidth: Annotated[_Text, typer.Option(metavar="BYTES/S", help="From the host, of one chip.")] = None,
+    compute_dtype: Annotated[
+        options.Text, typer.Option(metavar="DTYPE", help="Whose rate counts; as activations.")
+    ] = None,
+    unit: Annotated[options.Text, typer.Option(metavar="mxu|vpu", help="What computes: matrix or vector unit.")] = None,
+    weights_from: Annotated[options.Text, typer.Option(metavar="hbm|vmem|host", help="Where weights lie.")] = None,
+    activations_from: Annotated[
+        options.Text, typer.Option(metavar="hbm|vmem|host", help="Where the others lie.")
+    ] = None,
+    figures: options.Figures = None,
+    peak: Annotated[
+        options.Text, typer.Option("--peak", "--C", metavar="FLOP/S", help="Of a chip: 197TFLOP/s.")
+    ] = None,
+    sparsity: Annotated[
+        options.Text, typer.Option(metavar="N", help="Divides a peak quoted for sparse operands: 2.")
+    ] = None,
+    hbm_bandwidth: Annotated[options.Text, typer.Option(metavar="BYTES/S", help="Of a chip's memory: 819GB/s.")] = None,
+    vmem_bandwidth: Annotated[options.Text, typer.Option(metavar="BYTES/S", help="Of its vector memory.")] = None,
+    vmem_over_hbm: Annotated[options.Text, typer.Option(metavar="N", help="Or their ratio: 22.")] = None,
+    host_bandwidth: Annotated[options.Text, typer.Option(metavar="BYTES/S", help="From the host, of one chip.")] = None,
     axis: Annotated[
-        _Text, typer.Option(metavar="AXIS,...", help="Axes that share the contraction, or that a collective spans.")
+        options.Text,
+        typer.Option(metavar="AXIS,...", help="Axes that share the contraction, or that a collective spans."),
     ] = None,
-    chips: Annotated[_Text, typer.Option(metavar="N", help="Without a slice, chips that share it.")] = None,
+    chips: Annotated[options.Text, typer.Option(metavar="N", help="Without a slice, chips that share it.")] = None,
     scatter: Annotated[bool, typer.Option("--scatter", help="Leave the sum of their results scattered.")] = False,
-    link_bandwidth: Annotated[_Text, typer.Option(metavar="BYTES/S", help="Of one link, one way.")] = None,
-    axis_bandwidth: Annotated[_Text, typer.Option(metavar="BYTES/S", help="Of both links of a ring axis.")] = None,
-    network_bandwidth: Annotated[_Text, typer.Option(metavar="BYTES/S", help="Of a chip's network share.")] = None,
-    hop: Annotated[_Text, typer.Option(metavar="TIME", help="Least time of a hop: 1us.")] = None,
-    wiring: Annotated[_Text, typer.Option(metavar="ring|line|one_way", help="Of every axis.")] = None,
-    sharded: Annotated[_Text, typer.Option(metavar="AXIS,...|N", help="What keeps the array split.")] = None,
-    axes: Annotated[_Text, typer.Option(metavar="N", help="Number of axes whose sizes are left open.")] = None,
-    start: Annotated[_Text, typer.Option(metavar="X,Y", help="Position of the sender.")] = None,
-    end: Annotated[_Text, typer.Option(metavar="X,Y", help="Position of the receiver.")] = None,
-    topology: Annotated[_Text, typer.Option(metavar="XxY", help="Chips along each axis, without a slice.")] = None,
-    wraps: Annotated[_Text, typer.Option(metavar="yes|no,...", help="Whether its axes close.")] = None,
-    hops: Annotated[_Text, typer.Option(metavar="N", help="Between two chips, without positions.")] = None,
-    ports: Annotated[_Text, typer.Option(metavar="N", help="Links they can exchange over at once.")] = None,
+    link_bandwidth: Annotated[options.Text, typer.Option(metavar="BYTES/S", help="Of one link, one way.")] = None,
+    axis_bandwidth: Annotated[
+        options.Text, typer.Option(metavar="BYTES/S", help="Of both links of a ring axis.")
+    ] = None,
+    network_bandwidth: Annotated[
+        options.Text, typer.Option(metavar="BYTES/S", help="Of a chip's network share.")
+    ] = None,
+    hop: options.Hop = None,
+    wiring: Annotated[options.Text, typer.Option(metavar="ring|line|one_way", help="Of every axis.")] = None,
+    sharded: Annotated[options.Text, typer.Option(metavar="AXIS,...|N", help="What keeps the array split.")] = None,
+    axes: Annotated[options.Text, typer.Option(metavar="N", help="Number of axes whose sizes are left open.")] = None,
+    start: Annotated[options.Text, typer.Option(metavar="X,Y", help="Position of the sender.")] = None,
+    end: Annotated[options.Text, typer.Option(metavar="X,Y", help="Position of the receiver.")] = None,
+    topology: Annotated[
+        options.Text, typer.Option(metavar="XxY", help="Chips along each axis, without a slice.")
+    ] = None,
+    wraps: Annotated[options.Text, typer.Option(metavar="yes|no,...", help="Whether its axes close.")] = None,
+    hops: Annotated[options.Text, typer.Option(metavar="N", help="Between two chips, without positions.")] = None,
+    ports: Annotated[options.Text, typer.Option(metavar="N", help="Links they can exchange over at once.")] = None,
     rows: Annotated[
-        _Text, typer.Option(metavar="N", help="Of a matrix multiplied with the array that arrives.")
+        options.Text, typer.Option(metavar="N", help="Of a matrix multiplied with the array that arrives.")
     ] = None,
-    shape: Annotated[_Text, typer.Option(metavar="AxB", help="Of the array: 100x300.")] = None,
-    array: Annotated[_Text, typer.Option(metavar="AxB", help="Rows and columns of a matrix unit: 128x128.")] = None,
-    versus: Annotated[_Text, typer.Option(metavar="AxB", help="Of another one, to compare with.")] = None,
-    clock: Annotated[_Text, typer.Option(metavar="HZ", help="1.5GHz.")] = None,
-    count: Annotated[_Text, typer.Option(metavar="N", help="Matrix units of the chip.")] = None,
-    core_units: Annotated[_Text, typer.Option(metavar="N", help="Matrix units of a core.")] = None,
-    per_unit: Annotated[_Text, typer.Option(metavar="FLOP/S", help="Of one matrix unit.")] = None,
-    block_rows: Annotated[_Text, typer.Option(metavar="N", help="Rows it multiplies at once; 8.")] = None,
-    block_cycles: Annotated[_Text, typer.Option(metavar="N", help="Cycles that takes; 8.")] = None,
-    sublanes: Annotated[_Text, typer.Option(metavar="N", help="Of a vector register.")] = None,
-    lanes: Annotated[_Text, typer.Option(metavar="N", help="Of a vector register.")] = None,
-    alus: Annotated[_Text, typer.Option(metavar="N", help="Of each lane and sublane.")] = None,
-    cores: Annotated[_Text, typer.Option(metavar="N", help="Of the chip, a vector unit each.")] = None,
-    registers: Annotated[_Text, typer.Option(metavar="N", help="Vector registers of a core.")] = None,
+    shape: Annotated[options.Text, typer.Option(metavar="AxB", help="Of the array: 100x300.")] = None,
+    array: Annotated[
+        options.Text, typer.Option(metavar="AxB", help="Rows and columns of a matrix unit: 128x128.")
+    ] = None,
+    versus: Annotated[options.Text, typer.Option(metavar="AxB", help="Of another one, to compare with.")] = None,
+    clock: Annotated[options.Text, typer.Option(metavar="HZ", help="1.5GHz.")] = None,
+    count: Annotated[options.Text, typer.Option(metavar="N", help="Matrix units of the chip.")] = None,
+    core_units: Annotated[options.Text, typer.Option(metavar="N", help="Matrix units of a core.")] = None,
+    per_unit: Annotated[options.Text, typer.Option(metavar="FLOP/S", help="Of one matrix unit.")] = None,
+    block_rows: Annotated[options.Text, typer.Option(metavar="N", help="Rows it multiplies at once; 8.")] = None,
+    block_cycles: Annotated[options.Text, typer.Option(metavar="N", help="Cycles that takes; 8.")] = None,
+    sublanes: Annotated[options.Text, typer.Option(metavar="N", help="Of a vector register.")] = None,
+    lanes: Annotated[options.Text, typer.Option(metavar="N", help="Of a vector register.")] = None,
+    alus: Annotated[options.Text, typer.Option(metavar="N", help="Of each lane and sublane.")] = None,
+    cores: Annotated[options.Text, typer.Option(metavar="N", help="Of the chip, a vector unit each.")] = None,
+    registers: Annotated[options.Text, typer.Option(metavar="N", help="Vector registers of a core.")] = None,
     sweep: Annotated[
-        _Text, typer.Option(metavar="SIZE=FIRST:LAST", help="Vary a size, doubling: batch=1:8192.")
+        options.Text, typer.Option(metavar="SIZE=FIRST:LAST", help="Vary a size, doubling: batch=1:8192.")
     ] = None,
-    plot: Annotated[_Text, typer.Option(metavar="FILE", help="Draw it: .html, .svg or .png.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --plot replace a file.")] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Show where the numbers come from.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
+    plot: options.Plot = None,
+    force: options.ForcePlot = False,
+    explain: options.Explain = False,
+    json: options.Json = False,
 ) -> None:
     """Is this bound by compute, memory or links, and from which size on.
 

@@ -6,38 +6,37 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ridgeline.cli import options
+
 if TYPE_CHECKING:
     from ridgeline.job.origin import Arguments
 
-_Text = str | None
-
 
 def scale(
-    job: Annotated[
-        str, typer.Argument(metavar="JOB|MODEL", help="A job file (.toml), a model's name, or its config.json.")
-    ],
+    job: options.JobOrModel,
     *,
     chips: Annotated[str, typer.Option(metavar="FIRST:LAST", help="64:4096 doubles; 64,96,256 is a list.")],
     weak: Annotated[bool, typer.Option("--weak", help="Let the batch grow with the chips.")] = False,
     on: Annotated[
-        _Text, typer.Option(metavar="SLICE", help="The chip (v5e); for --weak the slice of the batch.")
+        options.Text, typer.Option(metavar="SLICE", help="The chip (v5e); for --weak the slice of the batch.")
     ] = None,
     global_batch: Annotated[
-        _Text, typer.Option(metavar="N", help="Sequences a step; if none, the largest sensible at the smallest size.")
+        options.Text,
+        typer.Option(metavar="N", help="Sequences a step; if none, the largest sensible at the smallest size."),
     ] = None,
-    batch_tokens: Annotated[_Text, typer.Option(metavar="N", help="Tokens a step instead: 4Mi.")] = None,
-    seq_len: Annotated[_Text, typer.Option(metavar="N", help="Tokens a sequence.")] = None,
-    tokens: Annotated[_Text, typer.Option(metavar="N", help="Length of the run, for days and dollars: 15T.")] = None,
-    mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="Degrees to hold; -1 grows: fsdp=-1,tp=4.")] = None,
-    remat: Annotated[_Text, typer.Option(metavar="POLICY", help="full, minimal, or context=device,...")] = None,
-    quantization: Annotated[_Text, typer.Option(metavar="KIND", help="fp8, int8 or none.")] = None,
-    calibration: Annotated[
-        _Text, typer.Option(metavar="FOLDER", help="Efficiencies of your own: what calibrate --output wrote.")
+    batch_tokens: options.BatchTokens = None,
+    seq_len: options.SeqLen = None,
+    tokens: options.Tokens = None,
+    mesh: Annotated[
+        options.Text, typer.Option(metavar="AXIS=N,...", help="Degrees to hold; -1 grows: fsdp=-1,tp=4.")
     ] = None,
-    plot: Annotated[_Text, typer.Option(metavar="FILE", help="Draw it: .html, .svg or .png.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --plot replace a file.")] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Show where the numbers come from.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
+    remat: options.Remat = None,
+    quantization: options.Quantization = None,
+    calibration: options.Calibration = None,
+    plot: options.Plot = None,
+    force: options.ForcePlot = False,
+    explain: options.Explain = False,
+    json: options.Json = False,
 ) -> None:
     """Plan a job for more and more chips: time, efficiency, what binds, and where scaling ends.
 

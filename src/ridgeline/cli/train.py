@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ridgeline.cli import options
 from ridgeline.errors import InfeasibleError, InputError
 
 if TYPE_CHECKING:
@@ -14,47 +15,41 @@ if TYPE_CHECKING:
     from ridgeline.report.chart import Chart
     from ridgeline.search.answer import TrainAnswer
 
-_Text = str | None
-
 
 def train(
-    job: Annotated[
-        str, typer.Argument(metavar="JOB|MODEL", help="A job file (.toml), a model's name, or its config.json.")
-    ],
+    job: options.JobOrModel,
     *,
-    on: Annotated[_Text, typer.Option(metavar="SLICE", help="tpu7x:4x4x4, 2*v5e:16x16, h100:64.")] = None,
-    global_batch: Annotated[_Text, typer.Option(metavar="N", help="Sequences a step.")] = None,
-    batch_tokens: Annotated[_Text, typer.Option(metavar="N", help="Tokens a step instead: 4Mi.")] = None,
-    seq_len: Annotated[_Text, typer.Option(metavar="N", help="Tokens a sequence.")] = None,
-    tokens: Annotated[_Text, typer.Option(metavar="N", help="Length of the run, for days and dollars: 15T.")] = None,
+    on: Annotated[options.Text, typer.Option(metavar="SLICE", help="tpu7x:4x4x4, 2*v5e:16x16, h100:64.")] = None,
+    global_batch: options.GlobalBatch = None,
+    batch_tokens: options.BatchTokens = None,
+    seq_len: options.SeqLen = None,
+    tokens: options.Tokens = None,
     mesh: Annotated[
-        _Text, typer.Option(metavar="AXIS=N,...", help="Degrees: fsdp=32,tp=4; -1 is left to choose.")
+        options.Text, typer.Option(metavar="AXIS=N,...", help="Degrees: fsdp=32,tp=4; -1 is left to choose.")
     ] = None,
-    remat: Annotated[_Text, typer.Option(metavar="POLICY", help="full, minimal, or context=device,...")] = None,
-    quantization: Annotated[_Text, typer.Option(metavar="KIND", help="fp8, int8 or none.")] = None,
-    gradient_accumulation: Annotated[_Text, typer.Option(metavar="N", help="Micro-steps a step.")] = None,
-    vocab_tiling: Annotated[_Text, typer.Option(metavar="N", help="Chunks of logits and loss.")] = None,
-    weights_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the weights: f32 or bf16.")] = None,
-    compute_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the matmuls.")] = None,
-    gradients_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the gradients.")] = None,
-    activations_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of what backward reads.")] = None,
-    mu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's first moment.")] = None,
-    nu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's second moment.")] = None,
-    optimizer_state: Annotated[
-        _Text, typer.Option(metavar="PLACE", help="Of both moments: device or host; chosen if left out.")
-    ] = None,
-    calibration: Annotated[
-        _Text, typer.Option(metavar="FOLDER", help="Efficiencies of your own: what calibrate --output wrote.")
-    ] = None,
-    save: Annotated[_Text, typer.Option(metavar="FILE", help="Write the job to FILE (.toml).")] = None,
+    remat: options.Remat = None,
+    quantization: options.Quantization = None,
+    gradient_accumulation: options.GradientAccumulation = None,
+    vocab_tiling: options.VocabTiling = None,
+    weights_dtype: options.WeightsDtype = None,
+    compute_dtype: options.ComputeDtype = None,
+    gradients_dtype: Annotated[options.Text, typer.Option(metavar="DTYPE", help="Of the gradients.")] = None,
+    activations_dtype: Annotated[options.Text, typer.Option(metavar="DTYPE", help="Of what backward reads.")] = None,
+    mu_dtype: options.MuDtype = None,
+    nu_dtype: options.NuDtype = None,
+    optimizer_state: options.OptimizerState = None,
+    calibration: options.Calibration = None,
+    save: options.Save = None,
     laws: Annotated[
         bool, typer.Option("--laws", help="Answer at once, by the laws of the Scaling Book, without a search.")
     ] = False,
     given: Annotated[
-        _Text, typer.Option(metavar="NAME=VALUE,...", help="For --laws, in place of the job's own: mfu=0.45, stage=1.")
+        options.Text,
+        typer.Option(metavar="NAME=VALUE,...", help="For --laws, in place of the job's own: mfu=0.45, stage=1."),
     ] = None,
     why: Annotated[
-        _Text, typer.Option(metavar="AXIS=N,...", help="Why not tp=8? That choice beside the best, cause by cause.")
+        options.Text,
+        typer.Option(metavar="AXIS=N,...", help="Why not tp=8? That choice beside the best, cause by cause."),
     ] = None,
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="Plan anew with more of each field, and rank them.")
@@ -72,14 +67,14 @@ def train(
         bool, typer.Option("--architectures", help="Other shapes of the model's size: which runs fastest here.")
     ] = False,
     plot: Annotated[
-        _Text,
+        options.Text,
         typer.Option(
             metavar="FILE", help="Draw remat policies, or what else is asked (--why: its degrees): .html, .svg or .png."
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --save and --plot replace a file.")] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Show where the numbers come from.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
+    force: options.ForceSaveAndPlot = False,
+    explain: options.Explain = False,
+    json: options.Json = False,
 ) -> None:
     """Find the best way to train a model on a slice.
 

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from ridgeline.cli import options
+
 
 def validate(
     cases: Annotated[
@@ -16,12 +18,10 @@ def validate(
         ),
     ] = None,
     *,
-    calibration: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Efficiencies of your own: what calibrate --output wrote.")
-    ] = None,
-    plot: Annotated[str | None, typer.Option(metavar="FILE", help="Draw it: .html, .svg or .png.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --plot replace a file.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
+    calibration: options.Calibration = None,
+    plot: options.Plot = None,
+    force: options.ForcePlot = False,
+    json: options.Json = False,
 ) -> None:
     """Lay estimates beside measured runs: error by case and by group, bias, and what the interval covers.
 
