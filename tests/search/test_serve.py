@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -101,7 +101,7 @@ def test_prices_of_prompts_and_replies_add_up_to_the_price_of_the_whole() -> Non
 
 
 def test_a_whole_family_of_chips_is_searched_within_five_seconds() -> None:
-    began_s = perf_counter()
+    began_s = process_time()  # of one core, whatever else the machine does
     answer = ridgeline.serve(
         "deepseek3-671b",
         on="tpu7x",
@@ -114,7 +114,7 @@ def test_a_whole_family_of_chips_is_searched_within_five_seconds() -> None:
         rate=20,
     )
 
-    assert perf_counter() - began_s < 5
+    assert process_time() - began_s < 5
     assert len(answer.slices) > 4
     assert answer.best.memory.verdict == "fits"
     assert answer.best.plan.slice != "tpu7x:1x1x1"  # 671 GB do not fit on a chip of 192

@@ -32,9 +32,11 @@ def serve(
     prefill_mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="Degrees of prefill alone.")] = None,
     decode_mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="Degrees of decode alone.")] = None,
     prefill_batch: Annotated[_Text, typer.Option(metavar="N", help="Prompts that are read at once.")] = None,
-    weights_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the weights as stored.")] = None,
-    kv_cache_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the KV cache.")] = None,
-    compute_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the matmuls.")] = None,
+    weights_dtype: Annotated[
+        _Text, typer.Option(metavar="DTYPE", help="Of the weights as stored; any leaves it open.")
+    ] = None,
+    kv_cache_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the KV cache; or any.")] = None,
+    compute_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the matmuls; or any.")] = None,
     save: Annotated[_Text, typer.Option(metavar="FILE", help="Write the job to FILE (.toml).")] = None,
     plot: Annotated[
         _Text, typer.Option(metavar="FILE", help="Draw the frontier and its breakdown: .html, .svg or .png.")

@@ -149,6 +149,7 @@ class ServingPlan:
         page_tokens: Tokens of a page of the KV cache; None for the engine's own.
         speculation: What is drafted ahead; None for nothing.
         dtypes: Precisions.
+        open_dtypes: Which of them (`weights`, `kv_cache`, `compute`) may be narrower than `dtypes` says.
         attention: Kernel and tiles of prefill's attention.
         compiler: What the compiler is told.
     """
@@ -163,6 +164,7 @@ class ServingPlan:
     page_tokens: int | None = None
     speculation: Speculation | None = None
     dtypes: ServingDtypes = field(default_factory=ServingDtypes)
+    open_dtypes: tuple[str, ...] = ()
     attention: AttentionKernel = field(default_factory=AttentionKernel)
     compiler: Compiler = field(default_factory=Compiler)
 

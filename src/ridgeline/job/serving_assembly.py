@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 _MOST = 1e9
 _MOST_DRAFTS: Final = 64
+
+ANY: Final = "any"
+"""The precision that is left to the planner."""
+
 _PADDED_TOKENS: Final = 1024
 """Tokens by which vocabularies of one family may differ."""
 
@@ -66,6 +70,7 @@ def serving_plan(table: ServingPlanTable, batch: int | None, asked: Asked, origi
         page_tokens=_whole(table.page_tokens, "plan.page_tokens", "tokens", origin),
         speculation=_speculation(table.speculation, asked, origin),
         dtypes=ServingDtypes(**_serving_dtypes(table, origin)),
+        open_dtypes=tuple(key for key, name in _named_dtypes(table).items() if name == ANY and key != "experts"),
         attention=AttentionKernel(**table.attention.model_dump()),
         compiler=compiler_settings(table.compiler),
     )
@@ -78,8 +83,15 @@ def serving_plan(table: ServingPlanTable, batch: int | None, asked: Asked, origi
 
 
 def _serving_dtypes(table: ServingPlanTable, origin: Origin) -> dict[str, Dtype]:
-    names: dict[str, str] = table.dtypes.model_dump(exclude_none=True)
-    return {key: parse_serving_dtype(name, where=origin.of(f"plan.dtypes.{key}")) for key, name in names.items()}
+    return {
+        key: parse_serving_dtype(name, where=origin.of(f"plan.dtypes.{key}"))
+        for key, name in _named_dtypes(table).items()
+        if name != ANY or key == "experts"
+    }
+
+
+def _named_dtypes(table: ServingPlanTable) -> dict[str, str]:
+    return table.dtypes.model_dump(exclude_none=True)
 
 
 def parse_dtypes(names: Mapping[str, str], key: str, origin: Origin) -> dict[str, Dtype]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.job.model_path import path_to
 from ridgeline.job.serving import PrefixCache
+from ridgeline.job.serving_assembly import ANY
 from ridgeline.job.traffic import EmpiricalLength, FixedLength, LognormalLength, UniformLength
 
 if TYPE_CHECKING:
@@ -41,8 +42,9 @@ def serving_workload_table(workload: ServingWorkload, folder: str) -> Entries:
 
 def serving_plan_table(plan: ServingPlan, folder: str) -> Entries:
     """`[plan]`."""
-    ratio, speculation = plan.server_ratio, plan.speculation
-    return asdict(plan) | {
+    ratio, speculation, entries = plan.server_ratio, plan.speculation, asdict(plan)
+    entries["dtypes"] |= dict.fromkeys(entries.pop("open_dtypes"), ANY)
+    return entries | {
         "server_ratio": None if ratio is None else f"{ratio[0]}:{ratio[1]}",
         "speculation": None if speculation is None else _speculation(speculation, folder),
     }

@@ -6,12 +6,14 @@ from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.job.mesh import mesh_in_words
+from ridgeline.job.serving_assembly import ANY
 from ridgeline.job.writing import job_tables
 from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Report, Table
 from ridgeline.report.chart import Axis, Chart, Curve, Mark
 from ridgeline.report.jsonable import Json, jsonable
 from ridgeline.report.train import VERDICTS, part_json
 from ridgeline.search.serving_answer import NoServingPlan
+from ridgeline.search.serving_dtypes import dtypes_in_words
 from ridgeline.units import format_bytes, format_count, format_fraction, format_seconds, format_things, format_usd
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from ridgeline.search.engine.latency import Quantiles
     from ridgeline.search.serving_answer import (
         DecodeLaws,
+        DtypeGain,
         Fleet,
         ServeAnswer,
         ServingBound,
@@ -67,6 +70,7 @@ def serve_report(answer: ServeAnswer) -> Report:
             _time_bars(best),
             _memory_bars(best),
             _frontier(answer),
+            *([_narrower(answer)] if answer.narrower else []),
             *([_rejected(answer)] if answer.rejected else []),
             Paragraphs(title="What this rests on", lines=tuple(_assumptions(answer))),
         ),
@@ -82,6 +86,7 @@ def serve_json(answer: ServeAnswer) -> dict[str, Json]:
         "best": best,
         "frontier": [_point_json(point) for point in answer.frontier],
         "rejected": jsonable(answer.rejected),
+        "narrower": [{"saving_fraction": each.saving_fraction} | _point_json(each.point) for each in answer.narrower],
         "laws": jsonable(answer.laws),
         "slices": [hardware.name for hardware in answer.slices],
         "search": jsonable(answer.search),
@@ -158,8 +163,7 @@ def _best_rows(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
     yield "prefill", Cell(text=_prefill(best))
     if plan.cache == "spread":
         yield "KV cache", Cell(text="shared out beyond its heads: sequences first, then the tokens of one")
-    dtypes = plan.dtypes
-    yield "precision", Cell(text=f"weights {dtypes.weights}, KV cache {dtypes.kv_cache}, compute {dtypes.compute}")
+    yield "precision", Cell(text=dtypes_in_words(plan.dtypes))
     yield "first token", Cell(text=_times(best.ttft))
     yield "per token", Cell(text=_times(best.tpot), tone="strong")
     step = best.step
@@ -303,6 +307,36 @@ def _frontier_row(point: ServingPoint, *, several: bool) -> tuple[Cell, ...]:
         Cell(text=f"{mesh_in_words(plan.decode)}{where}{ratio}"),
         Cell(text="unknown" if usd is None else format_usd(usd)),
         Cell(text=_BOUNDS[point.bound], tone="dim"),
+    )
+
+
+def _narrower(answer: ServeAnswer) -> Table:
+    """Narrower precisions, which the answer does not take of itself."""
+    has_rate = answer.best.fleet is not None
+    named = ("weights", "KV cache", "compute")
+    return Table(
+        title="Narrower precision, quality aside",
+        columns=(*named, "saves", "chips" if has_rate else "$/M output", "tok/s/chip", "tok/s/user", "servers"),
+        right=frozenset({3, 4, 5, 6}),
+        rows=tuple(_narrower_row(each, several=len(answer.slices) > 1) for each in answer.narrower),
+        note=f"not taken unless asked for: --weights-dtype, --kv-cache-dtype, --compute-dtype; {ANY!r} leaves one open",
+    )
+
+
+def _narrower_row(gain: DtypeGain, *, several: bool) -> tuple[Cell, ...]:
+    point, plan, dtypes = gain.point, gain.point.plan, gain.point.plan.dtypes
+    usd = point.cost_per_million_output_tokens_usd
+    cost = "unknown" if usd is None else format_usd(usd)
+    where = f" on {plan.slice}" if several else ""
+    return (
+        Cell(text=dtypes.weights if dtypes.experts is None else f"{dtypes.weights}, experts {dtypes.experts}"),
+        Cell(text=dtypes.kv_cache),
+        Cell(text=dtypes.compute),
+        Cell(text=format_fraction(gain.saving_fraction), tone="strong"),
+        Cell(text=cost if point.fleet is None else format_count(point.fleet.chips)),
+        Cell(text=format_count(point.tokens_per_s_per_chip)),
+        Cell(text=format_count(point.tokens_per_s_per_user)),
+        Cell(text=f"{mesh_in_words(plan.decode)}{where}"),
     )
 
 

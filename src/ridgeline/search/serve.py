@@ -12,14 +12,24 @@ from ridgeline.cost.calibration import load_efficiency
 from ridgeline.cost.serving.device import LANES, ServingSetting
 from ridgeline.cost.serving.machine import ServingMachine
 from ridgeline.errors import InfeasibleError, InputError
+from ridgeline.job.mesh import mesh_in_words
 from ridgeline.model.tree import model_tree
 from ridgeline.search.answer import Rejected, SearchStatistics
-from ridgeline.search.serving_answer import NoServingPlan, ServeAnswer
+from ridgeline.search.serving_answer import DtypeGain, NoServingPlan, ServeAnswer
 from ridgeline.search.serving_candidates import candidates, unbeaten
+from ridgeline.search.serving_dtypes import (
+    dtypes_in_words,
+    narrower_dtypes,
+    no_wider,
+    searched_dtypes,
+    width_bytes,
+    with_dtypes,
+)
 from ridgeline.search.serving_estimate import decode_laws, serving_point
 from ridgeline.search.serving_meshes import serving_meshes
 from ridgeline.search.serving_tails import with_tails
 from ridgeline.search.serving_words import assumptions, nothing_fits_reasons, serving_notes, too_slow_reasons
+from ridgeline.units import format_things
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ridgeline.hardware.slice import Slice
-    from ridgeline.job.serving import ServingJob, ServingWorkload
+    from ridgeline.job.serving import ServingDtypes, ServingJob, ServingWorkload
     from ridgeline.search.serving_answer import ServingPoint
     from ridgeline.search.serving_candidates import Candidates
     from ridgeline.search.serving_meshes import ServingMeshes
@@ -61,6 +71,7 @@ class _Ranked:
         ttft_s: Mean time to the first token.
         tpot_s: Mean time per output token.
         tokens_per_s_per_chip: Output tokens per second and chip.
+        width_bytes: How wide precisions are.
     """
 
     of: NDArray[np.int64]
@@ -69,6 +80,7 @@ class _Ranked:
     ttft_s: NDArray[np.float64]
     tpot_s: NDArray[np.float64]
     tokens_per_s_per_chip: NDArray[np.float64]
+    width_bytes: NDArray[np.float64]
 
 
 def serve(
@@ -87,10 +99,7 @@ def serve(
     """
     began_s = perf_counter()
     asked = tuple(slices) or (job.hardware,)
-    searched: list[_Searched] = []
-    for number, hardware in enumerate(asked):
-        searched.append(_search(job, hardware))
-        progress("costing plans", (number + 1) / len(asked))
+    searched = list(_searches(job, asked, progress))
     ranked, rejected = _ranked(job, searched), tuple(_rejected(searched))
     statistics = SearchStatistics(
         plans=sum(each.found.costed for each in searched),
@@ -98,10 +107,10 @@ def serve(
         fitting=sum(len(each.found.table) for each in searched),
     )
     if len(ranked.index) == 0:
-        raise _nothing_fits(job, searched, rejected, statistics)
+        raise _nothing_fits(job, asked, searched, rejected, statistics)
     meets = _meets(job.workload, ranked)
     if not meets.any():
-        raise _too_slow(job, searched, ranked, rejected, statistics)
+        raise _too_slow(job, asked, searched, ranked, rejected, statistics)
     chosen = _quickest_of_the_cheapest(ranked, meets)
     found, index = searched[int(ranked.of[chosen])].found, int(ranked.index[chosen])
     best = with_tails(job, found, index, _point(job, searched, ranked, chosen), in_limits=True)
@@ -111,11 +120,12 @@ def serve(
         best=best,
         frontier=tuple(_frontier_points(job, searched, ranked)),
         rejected=rejected,
+        narrower=tuple(_gains(job, asked, best)),
         laws=decode_laws(found, index),
         slices=asked,
         search=statistics,
         assumptions=assumptions(job, best),
-        notes=serving_notes(job),
+        notes=serving_notes(job, best),
         price_source="" if price is None else price.in_words,
     )
 
@@ -136,6 +146,14 @@ def serving_machine(job: ServingJob, hardware: Slice) -> ServingMachine:
     )
 
 
+def _searches(job: ServingJob, slices: Sequence[Slice], progress: Progress) -> Iterator[_Searched]:
+    """Every slice with every precision that the job says or leaves open."""
+    asked = [(with_dtypes(job, dtypes), hardware) for dtypes in searched_dtypes(job) for hardware in slices]
+    for number, (question, hardware) in enumerate(asked, start=1):
+        yield _search(question, hardware)
+        progress("costing plans", number / len(asked))
+
+
 def _search(job: ServingJob, hardware: Slice) -> _Searched:
     machine, plan = serving_machine(job, hardware), job.plan
     decode = serving_meshes(hardware, machine.setting.tree, plan.decode or plan.prefill, "decode")
@@ -150,6 +168,48 @@ def _search(job: ServingJob, hardware: Slice) -> _Searched:
     )
 
 
+def _gains(job: ServingJob, slices: Sequence[Slice], best: ServingPoint) -> Iterator[DtypeGain]:
+    """Narrower precisions, each with its best plan, where it saves more than all that are nowhere narrower."""
+    spent, found = _spent(best), [(best.plan.dtypes, 0.0)]
+    for dtypes in narrower_dtypes(job, best.plan.dtypes):
+        point = _best_with(job, dtypes, slices)
+        if point is None:
+            continue
+        saving = 1.0 - _spent(point) / spent
+        if saving > TIE_FRACTION + max(least for wider, least in found if no_wider(dtypes, wider)):
+            found.append((dtypes, saving))
+            yield DtypeGain(point=point, saving_fraction=saving)
+
+
+def _narrower_reasons(job: ServingJob, slices: Sequence[Slice]) -> Iterator[str]:
+    """The widest of the narrower precisions that would do, where none that was searched does."""
+    for dtypes in narrower_dtypes(job, searched_dtypes(job)[-1]):
+        point = _best_with(job, dtypes, slices)
+        if point is not None:
+            plan = point.plan
+            where = f"{mesh_in_words(plan.decode)} on {plan.slice}, {format_things(plan.batch, 'sequence')} at once"
+            yield f"with {dtypes_in_words(dtypes)} it can: {where}; what that costs in quality is not estimated"
+            return
+
+
+def _spent(point: ServingPoint) -> float:
+    """Chips, of the fleet for a rate, or for a token a second: of one kind, at one price."""
+    return 1.0 / point.tokens_per_s_per_chip if point.fleet is None else float(point.fleet.chips)
+
+
+def _best_with(job: ServingJob, dtypes: ServingDtypes, slices: Sequence[Slice]) -> ServingPoint | None:
+    """The best plan with other precisions; None where none meets the limits."""
+    question = with_dtypes(job, dtypes)
+    searched = [_search(question, hardware) for hardware in slices]
+    ranked = _ranked(job, searched)
+    meets = _meets(job.workload, ranked)
+    if not meets.any():
+        return None
+    chosen = _quickest_of_the_cheapest(ranked, meets)
+    found, index = searched[int(ranked.of[chosen])].found, int(ranked.index[chosen])
+    return with_tails(question, found, index, _point(job, searched, ranked, chosen), in_limits=True)
+
+
 def _ranked(job: ServingJob, searched: Sequence[_Searched]) -> _Ranked:
     def joined(columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:
         return np.concatenate([np.asarray(column, dtype=np.float64) for column in columns])
@@ -162,6 +222,7 @@ def _ranked(job: ServingJob, searched: Sequence[_Searched]) -> _Ranked:
         ttft_s=joined([each.found.ttft_s for each in searched]),
         tpot_s=joined([each.found.tpot_s for each in searched]),
         tokens_per_s_per_chip=joined([each.found.tokens_per_s_per_chip for each in searched]),
+        width_bytes=np.repeat([width_bytes(each.found.table.machine.setting.dtypes) for each in searched], counts),
     )
 
 
@@ -192,10 +253,10 @@ def _in_time(workload: ServingWorkload, ranked: _Ranked) -> NDArray[np.bool_]:
 
 
 def _quickest_of_the_cheapest(ranked: _Ranked, meets: NDArray[np.bool_]) -> int:
-    """Of the plans within a tie of the cheapest, that with the shortest time per token, then to the first."""
+    """Of the plans within a tie of the cheapest, the widest in precision; then the quickest per token, to the first."""
     rows = np.flatnonzero(meets)
     cheap = rows[ranked.usd[rows] <= ranked.usd[rows].min() * (1.0 + TIE_FRACTION)]
-    return int(cheap[np.lexsort((ranked.ttft_s[cheap], ranked.tpot_s[cheap]))[0]])
+    return int(cheap[np.lexsort((ranked.ttft_s[cheap], ranked.tpot_s[cheap], -ranked.width_bytes[cheap]))[0]])
 
 
 def _frontier(ranked: _Ranked, meets: NDArray[np.bool_]) -> list[int]:
@@ -248,13 +309,17 @@ def _no_mesh(meshes: ServingMeshes, where: str, pinned: Mapping[str, int]) -> In
 
 
 def _nothing_fits(
-    job: ServingJob, searched: Sequence[_Searched], rejected: tuple[Rejected, ...], statistics: SearchStatistics
+    job: ServingJob,
+    slices: Sequence[Slice],
+    searched: Sequence[_Searched],
+    rejected: tuple[Rejected, ...],
+    statistics: SearchStatistics,
 ) -> InfeasibleError:
-    largest = max(searched, key=lambda each: each.hardware.num_chips)
+    largest = max(reversed(searched), key=lambda each: each.hardware.num_chips)  # the narrowest of the largest
     on = " or ".join(dict.fromkeys((searched[0].hardware.name, largest.hardware.name)))
     return InfeasibleError(
         f"{job.model_reference} cannot be served so on {on}",
-        reasons=nothing_fits_reasons(job, largest.found),
+        reasons=[*nothing_fits_reasons(job, largest.found), *_narrower_reasons(job, slices)],
         fix="use more chips, narrower weights or KV cache, shorter contexts, or a smaller batch",
         answer=NoServingPlan(job=job, quickest=None, rejected=rejected, search=statistics),
     )
@@ -262,6 +327,7 @@ def _nothing_fits(
 
 def _too_slow(
     job: ServingJob,
+    slices: Sequence[Slice],
     searched: Sequence[_Searched],
     ranked: _Ranked,
     rejected: tuple[Rejected, ...],
@@ -276,7 +342,10 @@ def _too_slow(
     quickest_token = _point(job, searched, ranked, int(ranked.tpot_s.argmin()))
     return InfeasibleError(
         f"no plan of {job.model_reference} meets the limits",
-        reasons=too_slow_reasons(job, quickest_first, quickest_token, closest),
+        reasons=[
+            *too_slow_reasons(job, quickest_first, quickest_token, closest),
+            *_narrower_reasons(job, slices),
+        ],
         fix="allow more time, use more or faster chips, or narrower weights",
         answer=NoServingPlan(job=job, quickest=closest, rejected=rejected, search=statistics),
     )

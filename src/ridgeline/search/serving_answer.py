@@ -163,6 +163,19 @@ class DecodeLaws:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DtypeGain:
+    """What narrower precisions would bring, quality aside.
+
+    Attributes:
+        point: The best plan with them.
+        saving_fraction: Part of the best plan's cost that they save: of the chips for the job's rate, or of each token.
+    """
+
+    point: ServingPoint
+    saving_fraction: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeAnswer:
     """What `ridgeline serve` answers.
 
@@ -171,6 +184,7 @@ class ServeAnswer:
         best: The cheapest plan that meets the limits.
         frontier: Plans that no other beats in both tokens/s per chip and tokens/s per user, the cheapest first.
         rejected: Families that were refused, and why.
+        narrower: What narrower precisions than the best plan's would bring, each where it saves more than wider ones.
         laws: Of the best plan.
         slices: That were searched.
         search: Plans and seconds.
@@ -183,6 +197,7 @@ class ServeAnswer:
     best: ServingPoint
     frontier: tuple[ServingPoint, ...]
     rejected: tuple[Rejected, ...]
+    narrower: tuple[DtypeGain, ...]
     laws: DecodeLaws
     slices: tuple[Slice, ...]
     search: SearchStatistics

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ridgeline.cost.serving.memory import ENGINE_SHARE, engine_bytes, page_tokens
 from ridgeline.cost.serving.step import PASS_OVERHEAD_S
 from ridgeline.job.mesh import mesh_in_words
+from ridgeline.search.serving_dtypes import dtypes_in_words
 from ridgeline.search.serving_plans import decode_memory
 from ridgeline.search.serving_tails import NUM_REQUESTS
 from ridgeline.units import format_bytes, format_fraction, format_seconds, format_things
@@ -55,7 +56,7 @@ def _is_mixture(best: ServingPoint) -> bool:
     return any("experts/" in path for path, _ in best.step.parts.walk())
 
 
-def serving_notes(job: ServingJob) -> tuple[str, ...]:
+def serving_notes(job: ServingJob, best: ServingPoint) -> tuple[str, ...]:
     """What of the question a reader should think about again."""
     found: list[str] = []
     longest, context = job.model.context_length, job.workload.context_len
@@ -64,7 +65,9 @@ def serving_notes(job: ServingJob) -> tuple[str, ...]:
             f"workload.prompt_len and workload.generate_len make {context:,} tokens together, more than the "
             f"{longest:,} that {job.model.name} was made for."
         )
-    dtypes, chip = job.plan.dtypes, job.hardware.chip
+    dtypes, chip = best.plan.dtypes, job.hardware.chip
+    if dtypes != job.plan.dtypes:
+        found.append(f"Left open, {dtypes_in_words(dtypes)} is cheapest; what that costs in quality is not estimated.")
     if dtypes.compute not in chip.peak_flops_per_s:
         found.append(f"{chip.title} has no native {dtypes.compute} matmul: operands are upcast to bf16.")
     return tuple(found)
