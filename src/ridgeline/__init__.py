@@ -23,13 +23,15 @@ if TYPE_CHECKING:
     from ridgeline.compiler.installed import CompilerName
     from ridgeline.compiler.process import Limits
     from ridgeline.cost.laws.attention import attention_laws
-    from ridgeline.cost.laws.decode import decode_laws
+    from ridgeline.cost.laws.decoding import decode_laws
     from ridgeline.cost.laws.deduce import Deduced
     from ridgeline.cost.laws.of_job import JobLaws
     from ridgeline.cost.laws.serving import serving_memory
+    from ridgeline.cost.laws.speculation import draft_lengths
     from ridgeline.cost.laws.system import training_laws
     from ridgeline.cost.questions.chip_value import rank_chips
     from ridgeline.cost.questions.collective_answer import CollectiveAnswer, CollectiveKind
+    from ridgeline.cost.questions.decode_layout import decode_layout
     from ridgeline.cost.questions.einsum import einsum
     from ridgeline.cost.questions.expert_routing import expert_routing
     from ridgeline.cost.questions.layer_communication import layer_communication
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
     from ridgeline.cost.questions.transfers import farthest_hops
     from ridgeline.cost.questions.transformer import transformer
     from ridgeline.hardware.chip import Chip
-    from ridgeline.hardware.scaling_book import scaling_book_figures
+    from ridgeline.hardware.scaling_book import scaling_book_figures, smallest_slice
     from ridgeline.hardware.slice import Slice
     from ridgeline.job.chip_reading import (
         CriticalBatchArguments,
@@ -70,7 +72,7 @@ if TYPE_CHECKING:
     from ridgeline.study.serve_job import serve
     from ridgeline.study.steps.calibrate import calibrate
     from ridgeline.study.validate import validate
-    from ridgeline.units import duration_in
+    from ridgeline.units import duration_in, rate_in
 
 __version__ = "0.1.0"
 
@@ -91,7 +93,9 @@ __all__ = [
     "compile_serving",
     "critical_batch",
     "decode_laws",
+    "decode_layout",
     "describe_model",
+    "draft_lengths",
     "dtype_speedups",
     "duration_in",
     "einsum",
@@ -110,12 +114,14 @@ __all__ = [
     "path",
     "point_to_point",
     "rank_chips",
+    "rate_in",
     "ridge",
     "roofline",
     "scale",
     "scaling_book_figures",
     "serve",
     "serving_memory",
+    "smallest_slice",
     "train",
     "train_laws",
     "training_laws",
@@ -133,10 +139,14 @@ _QUESTIONS = {
     "check_layout": "ridgeline.job.notation",
     "compile_function": "ridgeline.study.compile_function",
     "compile_serving": "ridgeline.study.compile_serving",
-    "decode_laws": "ridgeline.cost.laws.decode",
+    "decode_laws": "ridgeline.cost.laws.decoding",
     "find_notation": "ridgeline.job.notation",
     "dtype_speedups": "ridgeline.cost.questions.machine",
     "duration_in": "ridgeline.units",
+    "rate_in": "ridgeline.units",
+    "smallest_slice": "ridgeline.hardware.scaling_book",
+    "draft_lengths": "ridgeline.cost.laws.speculation",
+    "decode_layout": "ridgeline.cost.questions.decode_layout",
     "einsum": "ridgeline.cost.questions.einsum",
     "expert_routing": "ridgeline.cost.questions.expert_routing",
     "farthest_hops": "ridgeline.cost.questions.transfers",
@@ -361,22 +371,10 @@ def train_laws(
 
 
 def _job(job: str | Job, arguments: Arguments) -> Job:
-    """The job that is meant; a whole one is taken as it is."""
-    from ridgeline.job.origin import settings
-    from ridgeline.job.reading import read_job
+    """The job that is meant."""
+    from ridgeline.job.whole import whole_job
 
-    said = settings(arguments, written=lambda name: f"{name}=")
-    if isinstance(job, str):
-        return read_job(job, said)
-    if said:
-        raise InputError(
-            "a whole job takes no further arguments",
-            where=said[0].where,
-            value=said[0].value,
-            expected="a job alone, or a job file or model with arguments",
-            fix="change the job with dataclasses.replace",
-        )
-    return job
+    return whole_job(job, arguments)
 
 
 def roofline(operation: str = "work", **arguments: Unpack[OperationArguments]) -> OperationRoofline:

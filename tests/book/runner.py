@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 State: TypeAlias = Literal["passed", "failed", "unsupported"]
 
-LATER_FEATURES = ("inference.", "profile.", "jax")
+LATER_FEATURES = ("profile.", "jax")
 """Beginnings of features that belong to verbs still to come."""
 
 _PRINTED_DIGITS = 1e-6

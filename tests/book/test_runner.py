@@ -122,7 +122,7 @@ def test_an_adapter_that_raises_fails_its_item() -> None:
     assert broken.misses[0].said == "KeyError: 'B'"
 
 
-@pytest.mark.parametrize("feature", ["inference.latency", "profile.hlo", "jax"])
+@pytest.mark.parametrize("feature", ["profile.hlo", "profile.memory", "jax"])
 def test_a_feature_of_a_verb_still_to_come_is_unsupported(feature: str) -> None:
     assert run(problem(feature, t=1.0), {}).state == "unsupported"
 

@@ -14,8 +14,9 @@ from math import nan, prod
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ridgeline.errors import InputError, nearest
+from ridgeline.hardware.catalog import load_chip
 from ridgeline.hardware.chip import Fact, Price
-from ridgeline.hardware.topology import torus_slice
+from ridgeline.hardware.topology import legal_shapes, torus_slice, written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -162,6 +163,38 @@ def slice_of_the_book(hardware: Slice, *, where: str = "on") -> Slice:
     if chip.torus is None:
         return replace(hardware, chip=chip)
     return torus_slice(chip, chip.torus, hardware.shape, hardware.num_slices)
+
+
+def smallest_slice(chip: str, num_chips: float, *, where: str = "num_chips") -> str:
+    """The smallest slice of at least so many chips, its shape written as the book writes it.
+
+    >>> smallest_slice("v5e", 7.06), smallest_slice("v5e", 33)
+    ('4x2', '8x8')
+
+    Args:
+        chip: A TPU, as in the catalogue or in the book.
+        num_chips: That are needed; a fraction where memory was divided.
+        where: The argument, for error messages.
+
+    Raises:
+        InputError: The book has no such TPU, or no slice is so large.
+    """
+    name = scaling_book_figures(chip, where="chip").name
+    torus = load_chip(name).torus
+    listed = [str(shape) for shape in scaling_book_figures(name).several("listed_shapes")]
+    shapes = [*listed, *map(written, () if torus is None else legal_shapes(torus))]
+    sizes = {shape: prod(map(int, shape.split("x"))) for shape in shapes}
+    enough = [shape for shape in shapes if sizes[shape] >= num_chips]
+    if not enough:
+        largest = max(sizes.values(), default=0)
+        raise InputError(
+            "no slice is so large",
+            where=where,
+            value=num_chips,
+            expected=f"at most {largest:,} chips of {chip}",
+            fix="narrow the weights or the cache, or use several slices",
+        )
+    return min(enough, key=lambda shape: sizes[shape])  # the first of the smallest: as the book lists it
 
 
 _PEAK = "peak_flops_per_s."

@@ -12,11 +12,9 @@ from ridgeline.compiler.our_program import OurProgram
 from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
 from ridgeline.cost.serving.device import LANES, PhaseColumns, ServingSetting, serving_flops, serving_memory
 from ridgeline.cost.training.step import step_weights
-from ridgeline.errors import InputError
 from ridgeline.job.job import BATCH_AXES
 from ridgeline.job.mesh import FREE
-from ridgeline.job.origin import settings
-from ridgeline.job.reading import read_serving_job
+from ridgeline.job.whole import whole_serving_job
 from ridgeline.model.tree import model_tree
 from ridgeline.program.attention import chosen_kernel
 from ridgeline.program.serving import attentions, serving_program
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from ridgeline.compiler.installed import CompilerName
     from ridgeline.compiler.process import Limits
     from ridgeline.hlo.summary import HloSummary
-    from ridgeline.job.origin import Arguments, Setting
+    from ridgeline.job.origin import Arguments
     from ridgeline.job.serving import Phase, ServingJob
     from ridgeline.model.operations import ModelTree
     from ridgeline.program.serving import ServingProgram
@@ -131,10 +129,7 @@ def compile_serving(
         MissingExtraError: The compiler is not installed.
         InfeasibleError: The compiler was stopped, or failed.
     """
-    said = settings(arguments, written=lambda name: f"{name}=")
-    if not isinstance(job, str) and said:
-        raise _further_arguments(said[0])
-    whole = read_serving_job(job, said) if isinstance(job, str) else job
+    whole = whole_serving_job(job, arguments)
     asked = compiler or usable_compiler(whole.hardware)
     check_installed(asked)
     chosen = _chosen(whole)
@@ -149,16 +144,6 @@ def compile_serving(
         is_stand_in=compiler is None and asked != own_compiler(whole.hardware),
         prefill=answered("prefill"),
         decode=answered("decode"),
-    )
-
-
-def _further_arguments(setting: Setting) -> InputError:
-    return InputError(
-        "a whole job takes no further arguments",
-        where=setting.where,
-        value=setting.value,
-        expected="a job alone, or a job file or model with arguments",
-        fix="change the job with dataclasses.replace",
     )
 
 

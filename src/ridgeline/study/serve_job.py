@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ridgeline.errors import InputError
-from ridgeline.job.origin import settings
-from ridgeline.job.reading import read_serving_job
 from ridgeline.job.serving_slices import slices_of_family
+from ridgeline.job.whole import whole_serving_job
 from ridgeline.search.serve import serve as plan_serving
 
 if TYPE_CHECKING:
@@ -45,15 +43,4 @@ def serve(
     slices = slices_of_family(arguments.get("on"))
     if slices:
         arguments["on"] = slices[0].name
-    said = settings(arguments, written=lambda name: f"{name}=")
-    if isinstance(job, str):
-        return plan_serving(read_serving_job(job, said), slices=slices, progress=progress)
-    if said:
-        raise InputError(
-            "a whole job takes no further arguments",
-            where=said[0].where,
-            value=said[0].value,
-            expected="a job alone, or a job file or model with arguments",
-            fix="change the job with dataclasses.replace",
-        )
-    return plan_serving(job, progress=progress)
+    return plan_serving(whole_serving_job(job, arguments), slices=slices, progress=progress)

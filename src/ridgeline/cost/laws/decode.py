@@ -6,20 +6,7 @@ P  parameters    T  tokens of a sequence, or of a prompt                   C, W_
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-from ridgeline.cost.laws import memory as laws_memory
-from ridgeline.cost.laws.deduce import deduce, read_quantities, system
-from ridgeline.cost.laws.serving import (
-    batch_cache_bytes,
-    sequence_cache_bytes,
-    serving_bytes,
-    weight_load_s,
-)
 from ridgeline.cost.serving.steady import prefill_server_ratio
-
-if TYPE_CHECKING:
-    from ridgeline.cost.laws.deduce import Deduced, System
 
 
 def decode_critical_rows(*, dense_critical_rows: float, E: float = 1.0, k: float = 1.0) -> float:
@@ -251,39 +238,40 @@ def computed_fraction(*, shared_tokens: float, total_tokens: float) -> float:
     return (total_tokens - shared_tokens) / total_tokens
 
 
-DECODING: Final[System] = (
-    *system(laws_memory.weight_bytes, sequence_cache_bytes, batch_cache_bytes),
-    *system(held_bytes=serving_bytes),
-    *system(
-        weight_load_s,
-        cache_read_s,
-        decode_math_s,
-        decode_step_s,
-        decode_tokens_per_s,
-        decode_tokens_per_s_per_chip,
-        weights_and_caches_fit,
-        matmuls_compute,
-        full_memory_step_s,
-        prefill_s,
-        prefill_servers_ratio,
-        finished_requests,
-        evicted_tokens,
-        computed_fraction,
-    ),
-)
-"""What can be said of the time of decoding and of prefill."""
+def cached_prefill_s(*, prefill_s: float, computed_fraction: float) -> float:
+    """Time to read a prompt whose beginning is cached.
 
+    Formula: T_prefill · computed_fraction
 
-def decode_laws(**given: float | str) -> Deduced:
-    """Everything that these laws say of what is given.
+    Source: Scaling Book, ch. 7, prefix caching.
 
-    >>> machine = {"num_chips": 8, "W_hbm_bytes_per_s": 8.2e11}
-    >>> answer = decode_laws(B=32, sequence_cache_bytes="1GB", weight_bytes="70GB", **machine)
-    >>> print(f"{answer['decode_step_s'] * 1e3:.1f} ms")
-    15.5 ms
-
-    Args:
-        **given: Quantities by name: B, P, b_w, T, token_cache_bytes, num_chips, C_flops_per_s, W_hbm_bytes_per_s,
-            hbm_bytes, mfu, ….
+    >>> cached_prefill_s(prefill_s=0.9, computed_fraction=0.25)
+    0.225
     """
-    return deduce(DECODING, read_quantities(given))
+    return prefill_s * computed_fraction
+
+
+def prompt_is_compute_bound(*, T: float, decode_critical_rows: float) -> bool:
+    """Whether the matmuls of a prompt's prefill are bound by arithmetic: its tokens are the rows of them.
+
+    Formula: T > B_crit
+
+    Source: Scaling Book, ch. 7, prefill.
+
+    >>> prompt_is_compute_bound(T=8192, decode_critical_rows=240.0)
+    True
+    """
+    return decode_critical_rows < T
+
+
+def batch_is_compute_bound(*, B: float, decode_critical_rows: float) -> bool:
+    """Whether the matmuls of a step of decoding are: one token of each sequence is a row.
+
+    Formula: B > B_crit
+
+    Source: Scaling Book, ch. 7, generation.
+
+    >>> batch_is_compute_bound(B=64, decode_critical_rows=240.0)
+    False
+    """
+    return decode_critical_rows < B

@@ -198,9 +198,9 @@ def read_quantities(given: Mapping[str, float | str], *, where: str = "") -> dic
     return found
 
 
-_FRACTIONS = frozenset({"mfu"})
+_FRACTIONS = frozenset({"mfu", "acceptance_fraction", "token_acceptance_fraction"})
 _STAGES = frozenset({0, 1, 2, 3})
-_FROM_ZERO = frozenset({"overlapped", "num_stream_saved", "num_mlp_saved"})
+_FROM_ZERO = frozenset({"overlapped", "num_stream_saved", "num_mlp_saved", "num_draft_tokens", "shared_tokens"})
 _THINGS = frozenset(
     {
         *("num_chips_per_host", "num_chips_per_pod", "num_slices", "n_axes", "n_tensor_axes"),

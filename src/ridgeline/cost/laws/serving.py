@@ -217,8 +217,18 @@ def serving_memory(model: ModelReference | None = None, **given: float | str) ->
         **given: Quantities by name: P, b_w, b_a, T, B, num_chips, hbm_bytes, W_hbm_bytes_per_s, ….
     """
     known = read_quantities(given)
-    of_model = {} if model is None else dict(_of_model(model_of(model, where="model"), known))
+    of_model = {} if model is None else quantities_of_model(model, known)
     return ServingMemory(known=deduce(SERVING, of_model | known))
+
+
+def quantities_of_model(model: ModelReference, values: Mapping[str, float]) -> dict[str, float]:
+    """What these laws take from a model.
+
+    Args:
+        model: A name, a file, letters, or a specification.
+        values: What is given beside it: T and num_chips, where they are known.
+    """
+    return dict(_of_model(model_of(model, where="model"), values))
 
 
 def _of_model(spec: ModelSpec, values: Mapping[str, float]) -> Iterator[tuple[str, float]]:
