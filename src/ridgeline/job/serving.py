@@ -168,6 +168,15 @@ class ServingPlan:
     attention: AttentionKernel = field(default_factory=AttentionKernel)
     compiler: Compiler = field(default_factory=Compiler)
 
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """Kinds of servers that what is pinned leaves open."""
+        if self.mode is not None:
+            return (self.mode,)
+        if self.server_ratio is not None or (self.prefill and self.decode and self.prefill != self.decode):
+            return ("disaggregated",)
+        return ("interleaved",) if self.prefill_chunk is not None else ("interleaved", "disaggregated")
+
     def mesh(self, phase: Phase) -> Mapping[str, int]:
         """The degrees that are pinned of a phase."""
         return self.prefill if phase == "prefill" else self.decode

@@ -8,12 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ridgeline.cost.calibration import load_efficiency
-from ridgeline.cost.serving.device import LANES, ServingSetting
-from ridgeline.cost.serving.machine import ServingMachine
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.job.mesh import mesh_in_words
-from ridgeline.model.tree import model_tree
 from ridgeline.search.answer import Rejected, SearchStatistics
 from ridgeline.search.serving_answer import DtypeGain, NoServingPlan, ServeAnswer
 from ridgeline.search.serving_candidates import candidates, unbeaten
@@ -27,6 +23,7 @@ from ridgeline.search.serving_dtypes import (
 )
 from ridgeline.search.serving_estimate import decode_laws, serving_point
 from ridgeline.search.serving_meshes import serving_meshes
+from ridgeline.search.serving_setting import serving_machine
 from ridgeline.search.serving_tails import with_tails
 from ridgeline.search.serving_words import assumptions, nothing_fits_reasons, serving_notes, too_slow_reasons
 from ridgeline.units import format_things
@@ -127,22 +124,6 @@ def serve(
         assumptions=assumptions(job, best),
         notes=serving_notes(job, best),
         price_source="" if price is None else price.in_words,
-    )
-
-
-def serving_machine(job: ServingJob, hardware: Slice) -> ServingMachine:
-    """What every pass on a slice shares."""
-    is_tpu = hardware.chip.torus is not None
-    return ServingMachine(
-        setting=ServingSetting(
-            tree=model_tree(job.model),
-            dtypes=job.plan.dtypes,
-            context_len=job.workload.context_len,
-            prompt_len=job.workload.prompt_len,
-            row_elements=LANES if is_tpu else 1,
-        ),
-        hardware=hardware,
-        efficiency=load_efficiency(hardware.chip.name).in_whole_steps,
     )
 
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ridgeline.cost.serving.memory import engine_bytes
 from ridgeline.cost.serving.steady import (
     first_token_s,
-    mixed_token_s,
+    mixed_pass_s,
     prefill_server_ratio,
     prefill_share,
     requests_per_s,
+    token_s,
 )
 from ridgeline.cost.serving.step import serving_pass
 from ridgeline.search.serving_plans import (
@@ -25,6 +25,7 @@ from ridgeline.search.serving_plans import (
     decode_memory,
     decode_pass,
     decode_table,
+    fits,
     plainest_table,
     prefill_pass,
     prefill_table,
@@ -67,7 +68,8 @@ class Candidates:
         ttft_s: Mean time to the first token.
         tpot_s: Mean time per output token.
         served_requests_per_s: Requests that a server and its share of prefill servers complete a second.
-        prefill_server_ratio: Prefill servers for each server that decodes.
+        servers_ratio: Prefill servers for each server that decodes.
+        server_ratio: Prefill and decode servers as they are pinned; None for as many as keep up.
         costed: Plans looked at, those that do not fit too.
         closest: The plan that needs least, at the batch asked for or the smallest; None where no mesh takes it.
     """
@@ -82,6 +84,7 @@ class Candidates:
     tpot_s: Column
     served_requests_per_s: Column
     servers_ratio: Column
+    server_ratio: tuple[int, int] | None
     costed: int
     closest: PhaseColumns | None
 
@@ -97,19 +100,25 @@ class Candidates:
         found[apart] = self.reading_s[apart] / self.readers.batch_size[self.prefill[apart]]
         return found
 
+    def fleet(self, requests_per_s: float) -> tuple[Column, Column]:
+        """Whole servers that decode, or do both, and whole ones that only read, for a rate of requests."""
+        servers = np.maximum(np.ceil(requests_per_s / self.served_requests_per_s), 1.0)
+        if self.server_ratio is None:
+            return servers, np.ceil(requests_per_s * self.prompt_s)
+        readers, writers = self.server_ratio
+        groups = np.ceil(servers / writers)
+        return groups * writers, groups * readers
+
     def fleet_chips(self, requests_per_s: float) -> Column:
         """Chips of whole servers for a rate of requests."""
-        servers = np.maximum(np.ceil(requests_per_s / self.served_requests_per_s), 1.0) + np.ceil(
-            requests_per_s * self.prompt_s
-        )
-        return servers * self.table.machine.hardware.num_chips
+        return sum(self.fleet(requests_per_s), start=np.zeros(len(self))) * self.table.machine.hardware.num_chips
 
     @property
     def tokens_per_s_per_chip(self) -> Column:
         """Output tokens, chips of prefill servers counted."""
-        generated, chips = self.table.machine.setting, self.table.machine.hardware.num_chips
-        reply = generated.context_len - generated.prompt_len
-        return self.served_requests_per_s * reply / (chips * (1.0 + self.servers_ratio))
+        machine = self.table.machine
+        tokens_per_s = self.served_requests_per_s * machine.setting.lengths.reply_tokens
+        return tokens_per_s / (machine.hardware.num_chips * (1.0 + self.servers_ratio))
 
 
 def candidates(
@@ -123,15 +132,14 @@ def candidates(
         decode: Meshes of servers that decode; interleaved ones have no others.
         prefill: Meshes of servers that only read prompts.
     """
-    interleaved = _chunks(job)
-    table = decode_table(machine, decode, batch=job.workload.batch, chunks=(*interleaved, 0))
+    table = decode_table(machine, decode, batch=job.workload.batch, chunks=_chunks(job))
     readers = prefill_table(machine, prefill, prompts=job.plan.prefill_batch)
     costed = len(table) + len(readers)
     table, readers = _fitting(table), _fitting_readers(readers)
     columns = table.columns
     decode_s = _wide(serving_pass(machine, decode_pass(columns, machine)).expected_s, table)
     both = _interleaved(table, decode_s)
-    apart = _disaggregated(table, readers, decode_s)
+    apart = _disaggregated(job, table, readers, decode_s)
     joined = {name: np.concatenate([both[name], apart[name]]) for name in both}
     return Candidates(
         table=table,
@@ -144,6 +152,7 @@ def candidates(
         tpot_s=joined["tpot_s"],
         served_requests_per_s=joined["served_requests_per_s"],
         servers_ratio=joined["servers_ratio"],
+        server_ratio=job.plan.server_ratio,
         costed=costed,
         closest=_closest(machine, decode, job.workload.batch),
     )
@@ -159,22 +168,19 @@ def _closest(machine: ServingMachine, meshes: Sequence[ServingMesh], batch: int 
 
 
 def _chunks(job: ServingJob) -> tuple[int, ...]:
-    """Pieces of prompts; none where both phases have meshes of their own, which one server cannot have."""
-    plan = job.plan
-    if plan.prefill and plan.decode and plan.prefill != plan.decode:
-        return ()
-    return CHUNKS
+    """Pieces of prompts that interleaved servers read with a pass; 0 of servers that only decode."""
+    pieces = CHUNKS if job.plan.prefill_chunk is None else (job.plan.prefill_chunk,)
+    modes = job.plan.modes
+    return (*(pieces if "interleaved" in modes else ()), *((0,) if "disaggregated" in modes else ()))
 
 
 def _fitting(table: ServingTable) -> ServingTable:
-    held = decode_memory(table.columns, table.machine, chunk_tokens=table.chunk_tokens).total_bytes
-    return table.rows(np.broadcast_to(np.asarray(held) <= engine_bytes(table.machine), len(table)))
+    return table.rows(fits(table, chunk_tokens=table.chunk_tokens))
 
 
 def _fitting_readers(table: ServingTable) -> ServingTable:
-    prompts = table.batch_size / table.batch_ways * (table.machine.setting.prompt_len - 1)
-    held = decode_memory(table.columns, table.machine, chunk_tokens=prompts).total_bytes
-    return table.rows(np.broadcast_to(np.asarray(held) <= engine_bytes(table.machine), len(table)))
+    prompts = table.batch_size / table.batch_ways * (table.machine.setting.lengths.mean_read_tokens - 1)
+    return table.rows(fits(table, chunk_tokens=prompts))
 
 
 def _wide(value: object, table: ServingTable) -> Column:
@@ -183,48 +189,63 @@ def _wide(value: object, table: ServingTable) -> Column:
 
 
 def _interleaved(table: ServingTable, decode_s: Column) -> dict[str, Column]:
-    setting = table.machine.setting
-    reply, prompt = float(setting.context_len - setting.prompt_len), float(setting.prompt_len)
-    of_each = table.batch_size / table.batch_ways
-    share = prefill_share(B=of_each, P=prompt, G=reply, chunk_tokens=np.maximum(table.chunk_tokens, 1.0))
+    machine, lengths = table.machine, table.machine.setting.lengths
+    passes = lengths.reply_tokens / machine.pass_tokens
+    share = prefill_share(
+        B=table.batch_size / table.batch_ways,
+        P=lengths.mean_read_tokens,
+        G=passes,
+        chunk_tokens=np.maximum(table.chunk_tokens, 1.0),
+    )
     rows = np.flatnonzero((table.chunk_tokens > 0) & (np.asarray(share) <= MOST_PREFILL_SHARE))
     some, share = table.rows(rows), np.asarray(share)[rows]
-    mixed = decode_pass(some.columns, table.machine, chunk_tokens=some.chunk_tokens)
-    mixed_s = _wide(serving_pass(table.machine, mixed).expected_s, some)
-    tpot_s = mixed_token_s(T_decode_s=decode_s[rows], T_mixed_s=mixed_s, prefill_share=share)
+    mixed_s = _wide(
+        serving_pass(machine, decode_pass(some.columns, machine, chunk_tokens=some.chunk_tokens)).expected_s, some
+    )
+    pass_s = mixed_pass_s(T_decode_s=decode_s[rows], T_mixed_s=mixed_s, prefill_share=share)
+    ttft_s = first_token_s(
+        T_mixed_s=mixed_s,
+        num_passes=lengths.chunk_count(some.chunk_tokens),
+        num_passes_of_others=lengths.chunk_wait_count(some.chunk_tokens),
+        prefill_share=share,
+    )
     return {
         "decode": rows.astype(np.float64),
         "prefill": np.full(len(rows), -1.0),
         "decode_s": decode_s[rows],
         "reading_s": mixed_s,
-        "ttft_s": np.asarray(
-            first_token_s(T_mixed_s=mixed_s, P=prompt, chunk_tokens=some.chunk_tokens, prefill_share=share)
-        ),
-        "tpot_s": np.asarray(tpot_s),
-        "served_requests_per_s": np.asarray(requests_per_s(B=some.batch_size, T_token_s=tpot_s, G=reply)),
+        "ttft_s": np.asarray(ttft_s),
+        "tpot_s": np.asarray(token_s(T_pass_s=pass_s, pass_tokens=machine.pass_tokens)),
+        "served_requests_per_s": np.asarray(requests_per_s(B=some.batch_size, T_token_s=pass_s, G=passes)),
         "servers_ratio": np.zeros(len(rows)),
     }
 
 
-def _disaggregated(table: ServingTable, readers: ServingTable, decode_s: Column) -> dict[str, Column]:
-    reply = float(table.machine.setting.context_len - table.machine.setting.prompt_len)
-    reading_s = _wide(serving_pass(table.machine, prefill_pass(readers.columns, table.machine)).expected_s, readers)
+def _disaggregated(job: ServingJob, table: ServingTable, readers: ServingTable, decode_s: Column) -> dict[str, Column]:
+    machine = table.machine
+    passes = machine.setting.lengths.reply_tokens / machine.pass_tokens
+    reading_s = _wide(serving_pass(machine, prefill_pass(readers.columns, machine)).expected_s, readers)
     best = unbeaten((reading_s, reading_s / readers.batch_size))[:MOST_PREFILL_PLANS]
     rows = np.flatnonzero(table.chunk_tokens == 0)
     decode, prefill = (grid.ravel() for grid in np.meshgrid(rows, best, indexing="ij"))
-    tpot_s, batch = decode_s[decode], table.batch_size[decode]
-    servers = prefill_server_ratio(
-        T_prefill_s=reading_s[prefill], num_prompts=readers.batch_size[prefill], B=batch, T_token_s=tpot_s, G=reply
+    pass_s, batch = decode_s[decode], table.batch_size[decode]
+    prompt_s = reading_s[prefill] / readers.batch_size[prefill]
+    served = requests_per_s(B=batch, T_token_s=pass_s, G=passes)
+    ratio = prefill_server_ratio(
+        T_prefill_s=reading_s[prefill], num_prompts=readers.batch_size[prefill], B=batch, T_token_s=pass_s, G=passes
     )
+    if job.plan.server_ratio is not None:
+        pinned = job.plan.server_ratio[0] / job.plan.server_ratio[1]
+        served, ratio = np.minimum(served, pinned / prompt_s), np.full(len(decode), pinned)
     return {
         "decode": decode.astype(np.float64),
         "prefill": prefill.astype(np.float64),
-        "decode_s": tpot_s,
+        "decode_s": pass_s,
         "reading_s": reading_s[prefill],
         "ttft_s": reading_s[prefill] * (1.0 + BATCHING_WAIT),
-        "tpot_s": tpot_s,
-        "served_requests_per_s": np.asarray(requests_per_s(B=batch, T_token_s=tpot_s, G=reply)),
-        "servers_ratio": np.asarray(servers),
+        "tpot_s": np.asarray(token_s(T_pass_s=pass_s, pass_tokens=machine.pass_tokens)),
+        "served_requests_per_s": np.asarray(served),
+        "servers_ratio": np.asarray(ratio),
     }
 
 

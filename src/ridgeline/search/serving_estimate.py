@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, nan
+from math import nan
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.critical_size import small_batch_critical_rows
@@ -74,8 +74,7 @@ def serving_point(found: Candidates, index: int, *, requests_per_s: float | None
 def fleet_of(found: Candidates, index: int, *, requests_per_s: float) -> Fleet:
     """Servers that keep up with a rate of requests; whole ones."""
     hardware = found.table.machine.hardware
-    servers = max(ceil(requests_per_s / float(found.served_requests_per_s[index])), 1)
-    readers = ceil(requests_per_s * float(found.prompt_s[index]))
+    servers, readers = (int(column[index]) for column in found.fleet(requests_per_s))
     chips = (servers + readers) * hardware.num_chips
     price = next(iter(hardware.chip.prices), None)
     return Fleet(
@@ -101,7 +100,7 @@ def decode_laws(found: Candidates, index: int) -> DecodeLaws:
     )
     work = _work(serving_pass(machine, decode_pass(columns, machine)))
     read_bytes = float(work.get("hbm.weights", nan))
-    context = (setting.prompt_len + setting.context_len) / 2
+    context = setting.lengths.context_tokens
     compute_degree = memory_degree = None
     if chip.torus is not None:
         width = _mlp_width(found)
@@ -222,21 +221,20 @@ def _reason(bound: ServingBound, step: PassEstimate) -> str:
 
 def _costs(found: Candidates, index: int) -> tuple[float | None, float | None, float | None]:
     """Dollars of a million output tokens, all chips over them; and of a million tokens of prompts and replies apart."""
-    machine, setting = found.table.machine, found.table.machine.setting
+    machine, lengths = found.table.machine, found.table.machine.setting.lengths
     price = next(iter(machine.hardware.chip.prices), None)
     if price is None:
         return None, None, None
     servers, requests = 1.0 + float(found.servers_ratio[index]), float(found.served_requests_per_s[index])
     hourly = machine.hardware.num_chips * price.usd_per_chip_hour
-    reply = setting.context_len - setting.prompt_len
     is_apart = int(found.prefill[index]) >= 0
-    decoding = 1.0 if is_apart else float(found.decode_s[index] / found.tpot_s[index])
+    pass_s = float(found.tpot_s[index]) * machine.pass_tokens
+    decoding = 1.0 if is_apart else float(found.decode_s[index]) / pass_s
+    prompts_per_s, replies_per_s = requests * lengths.prompt_tokens, requests * lengths.reply_tokens
     return (
-        float(million_tokens_usd(usd_per_hour=hourly * servers, tokens_per_s=requests * reply)),
-        float(
-            million_tokens_usd(usd_per_hour=hourly * (servers - decoding), tokens_per_s=requests * setting.prompt_len)
-        ),
-        float(million_tokens_usd(usd_per_hour=hourly * decoding, tokens_per_s=requests * reply)),
+        float(million_tokens_usd(usd_per_hour=hourly * servers, tokens_per_s=replies_per_s)),
+        float(million_tokens_usd(usd_per_hour=hourly * (servers - decoding), tokens_per_s=prompts_per_s)),
+        float(million_tokens_usd(usd_per_hour=hourly * decoding, tokens_per_s=replies_per_s)),
     )
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from ridgeline.cost.serving.collectives import SERVING_GROUPS
 from ridgeline.cost.serving.device import PhaseColumns, cached_attentions, held_cache_bytes, kv_head_shards
 from ridgeline.cost.serving.machine import Pass
-from ridgeline.cost.serving.memory import engine_bytes, engine_memory
+from ridgeline.cost.serving.memory import engine_bytes, engine_memory, page_tokens
+from ridgeline.cost.work import larger
 from ridgeline.job.job import SERVING_AXES
 from ridgeline.search.link_columns import stacked_links, taken_links
 
@@ -113,18 +114,18 @@ def decode_pass(columns: PhaseColumns, machine: ServingMachine, *, chunk_tokens:
 
     A prompt is read by the devices that will have its sequence, a chunk of so many tokens at a time.
     """
-    setting = machine.setting
     return Pass(
         columns=columns,
         num_decoding=columns.batch_size,
-        context_keys=(setting.prompt_len + setting.context_len) / 2,
+        context_keys=machine.setting.lengths.context_tokens,
         prompt_tokens=chunk_tokens * columns.ranks,
+        each_tokens=machine.each_tokens,
     )
 
 
 def prefill_pass(columns: PhaseColumns, machine: ServingMachine) -> Pass:
     """A pass that reads whole prompts."""
-    prompt_tokens = columns.batch_size * machine.setting.prompt_len
+    prompt_tokens = columns.batch_size * machine.setting.lengths.mean_read_tokens
     return Pass(columns=columns, num_decoding=0.0, context_keys=0.0, prompt_tokens=prompt_tokens)
 
 
@@ -137,10 +138,25 @@ def decode_memory(columns: PhaseColumns, machine: ServingMachine, *, chunk_token
 def concurrency(columns: PhaseColumns, machine: ServingMachine, *, chunk_tokens: Number) -> tuple[Number, Number]:
     """Sequences that a server has room for: in pages, and to the byte."""
     memory = decode_memory(columns, machine, chunk_tokens=chunk_tokens)
-    paged = memory.parts["kv_cache"] + memory.parts["states"]
-    ideal = held_cache_bytes(machine.setting, columns) + memory.parts["states"]
+    paged = own_cache_bytes(memory)
+    ideal = paged - memory.parts["kv_cache"] + held_cache_bytes(machine.setting, columns)
     left = engine_bytes(machine) - (memory.total_bytes - paged)
     return left / paged * columns.batch_size, left / ideal * columns.batch_size
+
+
+def own_cache_bytes(memory: MemoryColumns) -> Number:
+    """What sequences keep of their own, and what grows with their number: pages, and states."""
+    return memory.parts["kv_cache"] + memory.parts["draft_kv_cache"] + memory.parts["states"]
+
+
+def fits(table: ServingTable, *, chunk_tokens: Number) -> NDArray[np.bool_]:
+    """Plans that have room for all their sequences of mean length, and on each rank for the longest there may be."""
+    machine, columns = table.machine, table.columns
+    memory = decode_memory(columns, machine, chunk_tokens=chunk_tokens)
+    own, size = own_cache_bytes(memory), page_tokens(machine)
+    longest = float(np.ceil(machine.setting.context_len / size)) * size / machine.setting.lengths.paged_tokens(size)
+    needed = own * larger(longest * columns.ranks / columns.batch_size, 1.0)
+    return np.broadcast_to(np.asarray(memory.total_bytes - own + needed <= engine_bytes(machine)), len(table))
 
 
 def plainest_table(machine: ServingMachine, meshes: Sequence[ServingMesh], *, batch: int | None) -> ServingTable:

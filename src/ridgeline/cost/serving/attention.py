@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ridgeline.cost.serving.machine import Pass, ServingMachine
+    from ridgeline.cost.serving.requests import RequestLengths
     from ridgeline.cost.work import Number
     from ridgeline.model.operations import Attention
 
@@ -45,6 +46,16 @@ def read_keys(operation: Attention, *, context_keys: Number) -> Number:
     return keys / operation.tokens_per_key
 
 
+def prompt_keys(operation: Attention, lengths: RequestLengths) -> float:
+    """Keys that a computed token of a prompt sees: what the prefix cache has is not computed, but seen."""
+    prompt_len = round(lengths.own_prompt_tokens)
+    cached_len = min(round(prompt_len * lengths.cached_fraction), prompt_len - 1)
+    pairs = prompt_len * keys_read(operation, seq_len=prompt_len)
+    if cached_len:
+        pairs -= cached_len * keys_read(operation, seq_len=cached_len)
+    return pairs / (prompt_len - cached_len)
+
+
 def attention_parts(operation: Attention, *, step: Pass, machine: ServingMachine) -> Iterator[Part]:
     """Scores of prompts, scores of decode, and what a split cache has to exchange."""
     yield from _gathered_keys(operation, step=step, machine=machine)
@@ -55,9 +66,9 @@ def attention_parts(operation: Attention, *, step: Pass, machine: ServingMachine
 
 def _of_prompts(operation: Attention, *, step: Pass, machine: ServingMachine) -> Part:
     """A fused kernel, blocks of keys at a time, as in training."""
-    efficiency, prompt_len = machine.efficiency, machine.setting.prompt_len
-    visible_keys = keys_read(operation, seq_len=prompt_len)
-    sequence_keys = prompt_len / operation.tokens_per_key
+    efficiency, lengths = machine.efficiency, machine.setting.lengths
+    visible_keys = prompt_keys(operation, lengths)
+    sequence_keys = lengths.own_prompt_tokens / operation.tokens_per_key
     side = smaller(efficiency.attention_block, sequence_keys)
     visited = visited_keys(
         operation.span,
@@ -87,8 +98,9 @@ def _of_decode(operation: Attention, *, step: Pass, machine: ServingMachine) -> 
     chip, columns = machine.hardware.chip, step.columns
     keys = read_keys(operation, context_keys=step.context_keys)
     read_bytes = cache_bytes(operation, machine.setting, columns, tokens=keys, num_sequences=step.attended_sequences)
-    flops = step.attended_sequences * keys * key_flops(operation, machine.setting.tree, "decode") / columns.tensor
-    queries = operation.num_heads / operation.num_cached_heads
+    rows = step.attended_sequences * step.each_tokens
+    flops = rows * keys * key_flops(operation, machine.setting.tree, "decode") / columns.tensor
+    queries = operation.num_heads / operation.num_cached_heads * step.each_tokens
     rows_of_unit = 1 if chip.mxu_shape is None else chip.mxu_shape[0]
     expected_s = attained_s(
         flops=flops * tiled_width(width=queries, tile_size=rows_of_unit) / queries,
@@ -129,7 +141,7 @@ def _spread(operation: Attention, *, step: Pass, machine: ServingMachine) -> Ite
     query_bytes = operation.qk_head_dim * machine.activation_element_bytes
     value_bytes = operation.v_head_dim * machine.activation_element_bytes
     partial_bytes = (operation.v_head_dim + 2) * PARTIAL_BYTES
-    rows = step.attended_sequences * operation.num_heads
+    rows = step.attended_sequences * step.each_tokens * operation.num_heads
     is_spread = columns.cache_spread_share * smaller(devices - 1.0, 1.0)
     is_merged = is_spread * smaller(by_tokens - 1.0, 1.0)
     sent = exchange(link, rows * (query_bytes + value_bytes) / columns.tensor)

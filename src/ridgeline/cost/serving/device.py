@@ -15,12 +15,13 @@ b_w, b_kv, b_a  bytes of a weight, a cached element and an activation
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, inf
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
 from ridgeline.cost.kernel_time import computed_keys
 from ridgeline.cost.laws.memory import weight_bytes
+from ridgeline.cost.serving.requests import like
 from ridgeline.cost.training.memory import MemoryColumns
 from ridgeline.cost.training.step import embed_dim, step_weights
 from ridgeline.cost.work import Number, larger, smaller
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ridgeline.cost.collectives import Link
+    from ridgeline.cost.serving.requests import RequestLengths
     from ridgeline.job.job import Dtype
     from ridgeline.job.serving import Phase, ServingDtypes
     from ridgeline.model.operations import ModelTree
@@ -70,6 +72,7 @@ class ServingSetting:
         context_len: Tokens of a sequence that the cache has room for.
         prompt_len: Tokens of a prompt.
         row_elements: Elements of a row of memory, which a head fills or leaves empty: `LANES` on a TPU.
+        requests: Lengths of requests where they differ; None for prompts and contexts as long as these.
     """
 
     tree: ModelTree
@@ -77,6 +80,12 @@ class ServingSetting:
     context_len: int
     prompt_len: int
     row_elements: int = 1
+    requests: RequestLengths | None = None
+
+    @property
+    def lengths(self) -> RequestLengths:
+        """Lengths of requests, on average."""
+        return self.requests or like(prompt_tokens=self.prompt_len, reply_tokens=self.context_len - self.prompt_len)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,8 +358,10 @@ def _visited(
 
 
 def cached_tokens(operation: Attention, setting: ServingSetting) -> float:
-    """Tokens that a layer's cache keeps of a sequence: the context, or as many as its window holds."""
-    return float(min(operation.span.window or setting.context_len, setting.context_len))
+    """Tokens of its own that a layer's cache keeps of a sequence: the context, or as many as its window holds."""
+    window = operation.span.window or inf
+    ends = setting.lengths.end_tokens
+    return sum(min(window, tokens) for tokens in ends) / len(ends)
 
 
 def cache_bytes(

@@ -12,6 +12,7 @@ from ridgeline.job.job import BYTES_OF
 if TYPE_CHECKING:
     from ridgeline.cost.efficiency import Efficiency
     from ridgeline.cost.serving.device import ServingSetting
+    from ridgeline.cost.serving.drafting import Drafting
     from ridgeline.cost.work import Number
     from ridgeline.hardware.slice import Slice
 
@@ -28,11 +29,27 @@ class ServingMachine:
         setting: The model, the precisions, the lengths.
         hardware: The slice of one server.
         efficiency: Achieved fractions of its peaks.
+        memory_utilization: Part of a device's memory that the engine takes; None for its default.
+        tokens_of_page: Tokens of a page of the KV cache; None for the engine's default.
+        drafting: Tokens that are drafted ahead; None for none.
     """
 
     setting: ServingSetting
     hardware: Slice
     efficiency: Efficiency
+    memory_utilization: float | None = None
+    tokens_of_page: int | None = None
+    drafting: Drafting | None = None
+
+    @property
+    def each_tokens(self) -> float:
+        """Tokens of each sequence that a pass of decoding computes: the next, and those that were drafted for it."""
+        return 1.0 if self.drafting is None else 1.0 + self.drafting.num_draft_tokens
+
+    @property
+    def pass_tokens(self) -> float:
+        """Tokens that a pass of decoding adds to a sequence, mean."""
+        return 1.0 if self.drafting is None else self.drafting.pass_tokens
 
     @property
     def compute_dtype(self) -> str:
@@ -99,12 +116,14 @@ class Pass:
         num_decoding: Sequences that add a token, on all devices.
         context_keys: Tokens that each of them has, mean.
         prompt_tokens: Tokens of prompts that are read, on all devices.
+        each_tokens: Tokens of each sequence that are computed, those that may be added.
     """
 
     columns: PhaseColumns
     num_decoding: Number
     context_keys: Number
     prompt_tokens: Number
+    each_tokens: float = 1.0
 
     @property
     def num_sequences(self) -> Number:
@@ -129,7 +148,7 @@ class Pass:
     @property
     def rows(self) -> Number:
         """Tokens on a device."""
-        return self.num_sequences + self.prompt_rows
+        return self.num_sequences * self.each_tokens + self.prompt_rows
 
     def shards(self, axes: tuple[str, ...], shape: tuple[int, ...]) -> Number:
         """Ways in which an array of these logical axes is split."""

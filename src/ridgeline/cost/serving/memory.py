@@ -43,36 +43,62 @@ PAGE_TOKENS_OF_GPU: Final = 16
 def engine_bytes(machine: ServingMachine) -> float:
     """Memory of a device that an engine may use: its share of the whole, and no more than programs may allocate."""
     chip = machine.hardware.chip
-    return min(ENGINE_SHARE * chip.hbm_bytes, chip.usable_hbm_bytes) / chip.devices_per_chip
+    share = ENGINE_SHARE if machine.memory_utilization is None else machine.memory_utilization
+    return min(share * chip.hbm_bytes, chip.usable_hbm_bytes) / chip.devices_per_chip
 
 
 def page_tokens(machine: ServingMachine) -> int:
     """Tokens of a page."""
+    if machine.tokens_of_page is not None:
+        return machine.tokens_of_page
     return PAGE_TOKENS_OF_GPU if machine.hardware.chip.torus is None else PAGE_TOKENS_OF_TPU
 
 
 def engine_memory(machine: ServingMachine, columns: PhaseColumns, *, pass_rows: Number) -> MemoryColumns:
     """Memory of a device whose passes have so many tokens; room for the whole context of every sequence, in pages."""
-    setting = machine.setting
+    setting, drafting, size = machine.setting, machine.drafting, page_tokens(machine)
+    drafter = None if drafting is None else drafting.drafter
+    drafts_bytes: Number = 0.0
+    if drafting is not None and drafter is not None:
+        drafts_bytes = drafting.num_drafters * paged_cache_bytes(drafter, columns, tokens_of_page=size)
     parts = {
         "weights": held_weight_bytes(setting, columns),
-        "kv_cache": paged_cache_bytes(setting, columns, tokens_of_page=page_tokens(machine)),
+        "draft_weights": 0.0 if drafting is None else drafting.weight_bytes(columns),
+        "kv_cache": paged_cache_bytes(setting, columns, tokens_of_page=size),
+        "draft_kv_cache": drafts_bytes,
+        "shared_prefix": prefix_bytes(setting, columns, tokens_of_page=size),
         "states": state_bytes(setting, columns),
         "layer_working_set": working_bytes(setting, columns, rows=pass_rows),
         "logits": last_logits_bytes(
-            B=columns.sequences_size, V=vocabulary_size(setting), Y=columns.tensor, b_a=BYTES_OF["f32"]
+            B=columns.sequences_size * machine.each_tokens,
+            V=vocabulary_size(setting),
+            Y=columns.tensor,
+            b_a=BYTES_OF["f32"],
         ),
     }
     return MemoryColumns(parts=parts, host_bytes=0.0)
 
 
 def paged_cache_bytes(setting: ServingSetting, columns: PhaseColumns, *, tokens_of_page: int) -> Number:
-    """KV cache of a device as an engine with uniform pages allocates it."""
-    tokens = float(np.ceil(setting.context_len / tokens_of_page)) * tokens_of_page
+    """KV cache of a device as an engine with uniform pages allocates it: what is each sequence's own."""
+    tokens = setting.lengths.paged_tokens(tokens_of_page)
+    return _uniform_pages_bytes(setting, columns, tokens=tokens, num_sequences=columns.cached_sequences_size)
+
+
+def prefix_bytes(setting: ServingSetting, columns: PhaseColumns, *, tokens_of_page: int) -> Number:
+    """The beginning that all prompts share, kept once on each rank; 0 where they share none."""
+    tokens = float(np.ceil(setting.lengths.prefix_tokens / tokens_of_page)) * tokens_of_page
+    return _uniform_pages_bytes(setting, columns, tokens=tokens, num_sequences=1.0)
+
+
+def _uniform_pages_bytes(
+    setting: ServingSetting, columns: PhaseColumns, *, tokens: Number, num_sequences: Number
+) -> Number:
+    """Pages for so many tokens of so many sequences, in every layer as wide as in the widest."""
     widest: Number = 0.0
     layers = 0
     for operation, count in cached_attentions(setting.tree):
-        of_layer = cache_bytes(operation, setting, columns, tokens=tokens, num_sequences=columns.cached_sequences_size)
+        of_layer = cache_bytes(operation, setting, columns, tokens=tokens, num_sequences=num_sequences)
         widest, layers = larger(widest, of_layer), layers + count
     return layers * widest
 

@@ -1,13 +1,11 @@
 """A server in steady state: as many requests end as begin, and every number is a mean.
 
-B  sequences that decode at once     P  tokens of a prompt     G  tokens of a reply
+B  sequences that decode at once     P  tokens of a prompt     G  tokens of a reply, or passes that it takes
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from ridgeline.units import MILLION
 
@@ -24,7 +22,8 @@ def prefill_share(*, B: Number, P: float, G: float, chunk_tokens: Number) -> Num
 
     Formula: B · P / (G · chunk_tokens)
 
-    Assumes: 1 or less; above, prompts arrive faster than they are read.
+    Assumes: 1 or less; above, prompts arrive faster than they are read. P counts what is not cached already, G the
+        passes that a reply takes.
 
     Source: derived; Scaling Book, ch. 8, question 11: B/G sequences end with a pass.
 
@@ -34,33 +33,49 @@ def prefill_share(*, B: Number, P: float, G: float, chunk_tokens: Number) -> Num
     return B * P / (G * chunk_tokens)
 
 
-def mixed_token_s(*, T_decode_s: Number, T_mixed_s: Number, prefill_share: Number) -> Number:
-    """Time per output token where prompts are read in pieces beside decoding.
+def mixed_pass_s(*, T_decode_s: Number, T_mixed_s: Number, prefill_share: Number) -> Number:
+    """Time of a pass, mean, where prompts are read in pieces beside decoding.
 
-    Formula: T = T_decode + share · (T_mixed − T_decode)
+    Formula: T = T_decode + prefill_share · (T_mixed − T_decode)
 
     Source: derived.
 
-    >>> mixed_token_s(T_decode_s=0.02, T_mixed_s=0.04, prefill_share=0.25)
+    >>> mixed_pass_s(T_decode_s=0.02, T_mixed_s=0.04, prefill_share=0.25)
     0.025
     """
     return T_decode_s + prefill_share * (T_mixed_s - T_decode_s)
 
 
-def first_token_s(*, T_mixed_s: Number, P: float, chunk_tokens: Number, prefill_share: Number) -> Number:
+def token_s(*, T_pass_s: Number, pass_tokens: float) -> Number:
+    """Time per output token; with speculation a pass adds several.
+
+    Formula: T = T_pass / pass_tokens
+
+    Source: Scaling Book, ch. 7, appendix D: time of a loop over the tokens that it adds.
+
+    >>> token_s(T_pass_s=0.03, pass_tokens=1.5)
+    0.02
+    """
+    return T_pass_s / pass_tokens
+
+
+def first_token_s(
+    *, T_mixed_s: Number, num_passes: Number, num_passes_of_others: Number, prefill_share: Number
+) -> Number:
     """Time to the first token: half a pass until the next one begins, the prompts before, and the own prompt.
 
-    Formula: T = T_mixed · (1/2 + ⌈P/chunk_tokens⌉ · (1 + share / (2 · (1 − share))))
+    Formula: T = T_mixed · (1/2 + num_passes + num_passes_of_others · prefill_share / (2 · (1 − prefill_share)))
 
-    Assumes: requests come independently of each other, and all prompts are equally long (a queue M/D/1).
+    Assumes: requests come independently of each other, in a queue M/G/1; a prompt that one waits for is likelier a
+        long one: E[n²]/E[n] passes.
 
     Source: derived; Pollaczek and Khinchine.
 
-    >>> float(first_token_s(T_mixed_s=0.04, P=1000.0, chunk_tokens=500.0, prefill_share=0.0))
+    >>> float(first_token_s(T_mixed_s=0.04, num_passes=2.0, num_passes_of_others=2.0, prefill_share=0.0))
     0.1
     """
     waiting = prefill_share / (2 * (1 - prefill_share))
-    return T_mixed_s * (0.5 + np.ceil(P / chunk_tokens) * (1 + waiting))
+    return T_mixed_s * (0.5 + num_passes + num_passes_of_others * waiting)
 
 
 def request_s(*, T_first_s: Number, T_token_s: Number, G: float) -> Number:

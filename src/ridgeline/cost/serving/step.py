@@ -8,6 +8,7 @@ tokens of prompts are read beside them. Weights are read once for all of them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.collectives import gather
@@ -24,7 +25,7 @@ from ridgeline.cost.serving.collectives import (
 from ridgeline.cost.serving.memory import vocabulary_size
 from ridgeline.cost.serving.products import product_part
 from ridgeline.cost.training.step import embed_dim
-from ridgeline.cost.work import NOTHING, Number, Part, Work, in_sequence, larger
+from ridgeline.cost.work import NOTHING, Number, Part, Work, in_sequence, larger, smaller
 from ridgeline.job.job import BYTES_OF
 from ridgeline.model.operations import Attention, Dispatch, Elementwise, ExpertMatmul, Lookup, Matmul, Recurrence
 
@@ -46,7 +47,21 @@ SAMPLING_PASSES: Final = 3
 
 def serving_pass(machine: ServingMachine, step: Pass) -> Part:
     """The tree of one pass; `expected_s` of its root is the estimate."""
-    num_outputs = step.num_sequences + step.prompt_rows / machine.setting.prompt_len
+    return in_sequence(
+        "pass",
+        "forward",
+        [
+            *_model_parts(machine, step),
+            *_draft_parts(machine, step),
+            Part(name="overhead", phase="forward", resource="overhead", expected_s=PASS_OVERHEAD_S),
+        ],
+    )
+
+
+def _model_parts(machine: ServingMachine, step: Pass) -> list[Part]:
+    """A model from embedding to sampling; the logits of a prompt are those of its last token."""
+    outputs = step.num_sequences * step.each_tokens
+    num_outputs = outputs + step.prompt_rows / machine.setting.lengths.mean_read_tokens
     tree = machine.setting.tree
     layers = [
         in_sequence(
@@ -57,18 +72,28 @@ def serving_pass(machine: ServingMachine, step: Pass) -> Part:
         )
         for layer in tree.layers
     ]
-    return in_sequence(
-        "pass",
-        "forward",
-        [
-            in_sequence("embedding", "forward", list(_outside(tree.embedding, step.rows, step, machine))),
-            *layers,
-            *stage_part(step=step, machine=machine),
-            in_sequence("head", "forward", list(_outside(tree.head, num_outputs, step, machine))),
-            _sampling(num_outputs, step=step, machine=machine),
-            Part(name="overhead", phase="forward", resource="overhead", expected_s=PASS_OVERHEAD_S),
-        ],
-    )
+    return [
+        in_sequence("embedding", "forward", list(_outside(tree.embedding, step.rows, step, machine))),
+        *layers,
+        *stage_part(step=step, machine=machine),
+        in_sequence("head", "forward", list(_outside(tree.head, num_outputs, step, machine))),
+        _sampling(num_outputs, step=step, machine=machine),
+    ]
+
+
+def _draft_parts(machine: ServingMachine, step: Pass) -> list[Part]:
+    """Drafts of the tokens that a later pass verifies, one after the other; the first reads prompts, too."""
+    drafting = machine.drafting
+    if drafting is None or drafting.drafter is None:
+        return []
+    drafter = replace(machine, setting=drafting.drafter, drafting=None)
+    first, at_least = replace(step, each_tokens=1.0), larger(step.num_decoding, 1.0)
+    further = replace(first, num_decoding=at_least, prompt_tokens=0.0)
+    num_further = (drafting.num_draft_tokens - 1) * smaller(step.num_decoding, 1.0)
+    return [
+        in_sequence("draft", "forward", _model_parts(drafter, first)),
+        in_sequence("further_drafts", "forward", _model_parts(drafter, further), times=num_further),
+    ]
 
 
 def roofline_s(work: Work, machine: ServingMachine) -> Number:

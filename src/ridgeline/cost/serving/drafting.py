@@ -1,0 +1,65 @@
+"""Speculative decoding: a drafter proposes tokens one by one, and the next pass of the model verifies them together.
+
+    pass = first draft (which reads prompts, too) + further drafts + the model over k + 1 tokens of each sequence
+
+k  drafted tokens     a  chance that a draft is accepted where all before it were
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ridgeline.cost.serving.device import split_shards, stored_bytes, stored_dtype
+from ridgeline.cost.training.step import step_weights
+
+if TYPE_CHECKING:
+    from ridgeline.cost.serving.device import PhaseColumns, ServingSetting
+    from ridgeline.cost.work import Number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafting:
+    """What is drafted ahead, and by what.
+
+    Attributes:
+        num_draft_tokens: Drafted a pass and sequence.
+        pass_tokens: Tokens that a pass adds to a sequence, mean.
+        drafter: The model that drafts; None for what takes no time, as looking up words of the prompt.
+        num_heads: Heads of the model that draft, each with weights and a cache of its own, but without embedding and
+            output matrix; 0 for a model apart.
+    """
+
+    num_draft_tokens: int
+    pass_tokens: float
+    drafter: ServingSetting | None = None
+    num_heads: int = 0
+
+    @property
+    def num_drafters(self) -> int:
+        """Models whose weights and caches are kept."""
+        return max(self.num_heads, 1)
+
+    def weight_bytes(self, columns: PhaseColumns) -> Number:
+        """Weights of all drafters on a device."""
+        total: Number = 0.0
+        if self.drafter is None:
+            return total
+        for tensor, count, _ in step_weights(self.drafter.tree):
+            if not (self.num_heads and "vocab" in tensor.axes):
+                stored = stored_bytes(stored_dtype(self.drafter.dtypes, tensor.axes))
+                total = total + tensor.size * count * stored / split_shards(tensor.axes, tensor.shape, columns)
+        return total * self.num_drafters
+
+
+def pass_tokens(*, acceptance_fraction: float, num_draft_tokens: int) -> float:
+    """Tokens that a pass adds to a sequence, mean: all accepted drafts, and one of the pass itself.
+
+    Formula: m = 1 + a + a² + … + a^k
+
+    Source: Leviathan et al., Fast Inference from Transformers via Speculative Decoding (arXiv:2211.17192), eq. 1.
+
+    >>> [pass_tokens(acceptance_fraction=0.5, num_draft_tokens=drafts) for drafts in (0, 1, 2)]
+    [1.0, 1.5, 1.75]
+    """
+    return sum(acceptance_fraction**position for position in range(num_draft_tokens + 1))

@@ -1,0 +1,57 @@
+"""What all plans of a serving job share on a slice: the model, lengths of requests, what drafts, the engine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ridgeline.cost.calibration import load_efficiency
+from ridgeline.cost.serving.device import LANES, ServingSetting
+from ridgeline.cost.serving.drafting import Drafting, pass_tokens
+from ridgeline.cost.serving.machine import ServingMachine
+from ridgeline.job.serving import MTP
+from ridgeline.model.mtp import mtp_tree
+from ridgeline.model.tree import model_tree
+from ridgeline.search.request_lengths import request_lengths
+
+if TYPE_CHECKING:
+    from ridgeline.hardware.slice import Slice
+    from ridgeline.job.serving import ServingJob, Speculation
+
+
+def serving_machine(job: ServingJob, hardware: Slice) -> ServingMachine:
+    """What every pass on a slice shares."""
+    setting = ServingSetting(
+        tree=model_tree(job.model),
+        dtypes=job.plan.dtypes,
+        context_len=job.workload.context_len,
+        prompt_len=job.workload.prompt_len,
+        row_elements=LANES if hardware.chip.torus is not None else 1,
+        requests=request_lengths(job.workload),
+    )
+    speculation = job.plan.speculation
+    return ServingMachine(
+        setting=setting,
+        hardware=hardware,
+        efficiency=load_efficiency(hardware.chip.name).in_whole_steps,
+        memory_utilization=job.plan.memory_utilization,
+        tokens_of_page=job.plan.page_tokens,
+        drafting=None if speculation is None else _drafting(job, speculation, setting),
+    )
+
+
+def _drafting(job: ServingJob, speculation: Speculation, setting: ServingSetting) -> Drafting:
+    """What drafts: the model's own heads, a model apart, or nothing that computes."""
+    drafter, num_heads = None, 0
+    if speculation.draft_model == MTP:
+        drafter = replace(setting, tree=mtp_tree(job.model))
+        num_heads = min(job.model.mtp_layers, speculation.draft_tokens)
+    elif speculation.drafter is not None:
+        drafter = replace(setting, tree=model_tree(speculation.drafter))
+    drafts, accepted = speculation.draft_tokens, speculation.acceptance_fraction
+    return Drafting(
+        num_draft_tokens=drafts,
+        pass_tokens=pass_tokens(acceptance_fraction=accepted, num_draft_tokens=drafts),
+        drafter=drafter,
+        num_heads=num_heads,
+    )
