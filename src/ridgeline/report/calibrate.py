@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report, Table
 from ridgeline.report.jsonable import Json, jsonable
-from ridgeline.report.validate import group_order, score_json, score_row, signed, steps_chart
+from ridgeline.report.scores import group_order, score_json, score_row, signed
+from ridgeline.report.validate import steps_chart
 from ridgeline.study.steps.cross_validation import BY_CLUSTER, SCHEMES
 from ridgeline.study.steps.parameters import KINDS
 from ridgeline.study.steps.record import IN_SAMPLE

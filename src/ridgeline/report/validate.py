@@ -10,6 +10,8 @@ from ridgeline.job.mesh import mesh_in_words
 from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report, Table
 from ridgeline.report.chart import Axis, Chart, Curve, Scatter
 from ridgeline.report.jsonable import Json, jsonable
+from ridgeline.report.scores import OF_STEPS, group_table, score_json, signed, tone_of, width_of
+from ridgeline.report.validate_serving import serving_json, serving_pieces, serving_row_json
 from ridgeline.study.score import CLOSE
 from ridgeline.units import format_bytes, format_count, format_fraction, format_seconds, format_things
 
@@ -37,7 +39,6 @@ _VERDICT_TONES: Final[dict[str, Tone]] = {"right": "good", "tight": "warn", "wro
 _TELLING_ASSUMPTIONS: Final = ("remat", "mesh", "configuration", "measured")
 _WORST = 12
 _TELLING = 3
-_GOOD, _POOR = 0.08, 0.15
 _ROOM = 1.5
 _SAME = 0.01
 _MOST_REASONS = 12
@@ -52,7 +53,7 @@ def validate_json(answer: ValidateAnswer) -> dict[str, Json]:
     """The same in base units; a group's scores have the keys of the whole."""
     return {
         "cases": answer.considered,
-        "used": len(answer.rows),
+        "used": answer.used,
         "skipped": [{"id": each.id, "reason": each.reason} for each in answer.skipped],
         **score_json(answer.score),
         "bias_of_step_time": answer.step_bias,
@@ -64,8 +65,9 @@ def validate_json(answer: ValidateAnswer) -> dict[str, Json]:
             **_rank_json(answer.ranked),
             "models": {name: _rank_json(each) for name, each in answer.ranks.items()},
         },
+        "serving": serving_json(answer),
         "memory": {**_verdicts(answer.memory), "rows": [_memory_json(each) for each in answer.memory]},
-        "rows": [_row_json(row) for row in answer.rows],
+        "rows": [*(_row_json(row) for row in answer.rows), *(serving_row_json(row) for row in answer.serving)],
     }
 
 
@@ -110,6 +112,11 @@ def steps_chart(rows: Sequence[tuple[MeasuredCase, float]]) -> Chart:
 
 def _headline(answer: ValidateAnswer) -> str:
     found = answer.score
+    if found is not None and not answer.rows:
+        return (
+            f"{format_things(found.rows, 'measurement')} of {format_things(found.clusters, 'server')}: "
+            f"mean absolute error {format_fraction(found.mape)}"
+        )
     if found is None and answer.memory:
         verdicts = format_things(len(answer.memory), "verdict")
         return f"no step time among {format_things(answer.considered, 'record')}; {verdicts} on memory"
@@ -123,11 +130,13 @@ def _headline(answer: ValidateAnswer) -> str:
 
 
 def _pieces(answer: ValidateAnswer) -> Iterator[Piece]:
-    if answer.score is not None:
+    if answer.rows and answer.score is not None:
         yield _facts(answer, answer.score)
-        if (groups := _group_table(answer)).rows:
+        if (groups := group_table("By group", answer.groups, _SHOWN_GROUPS, note=OF_STEPS)).rows:
             yield groups
         yield _worst_table(answer.rows)
+    if answer.serving:
+        yield from serving_pieces(answer)
     if answer.memory:
         yield _memory_table(answer.memory)
     if answer.skipped:
@@ -141,7 +150,7 @@ def _facts(answer: ValidateAnswer, found: Score) -> Facts:
         agreement = f"{format_fraction(ranked.fraction)} of {ranked.pairs:,} pairs of configurations of one model"
     rows = [
         ("within 15%", format_fraction(found.within_15_percent)),
-        ("inside low to high", f"{format_fraction(found.interval_coverage)}, width {_width(found)} of the estimate"),
+        ("inside low to high", f"{format_fraction(found.interval_coverage)}, width {width_of(found)} of the estimate"),
         ("faster ranked first", agreement),
     ]
     graded = answer.groups.get("graded", {}).get("A and B")
@@ -158,47 +167,6 @@ def _readings(rows: Sequence[ValidatedRow]) -> Iterator[tuple[str, str]]:
     if widths:
         changed = f"the other readings lie {format_fraction(median(widths))} apart, at the median"
         yield "left open", f"in {format_things(len(widths), 'row')}: {changed}"
-
-
-def _group_table(answer: ValidateAnswer) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for name, title in _SHOWN_GROUPS.items():
-        scores = answer.groups.get(name, {})
-        if len(scores) < 2:  # one value parts nothing
-            continue
-        rows.append((Cell(text=title, tone="dim"), *(Cell(text="") for _ in range(7))))
-        rows.extend(
-            score_row(value, score) for value, score in sorted(scores.items(), key=lambda each: group_order(each[0]))
-        )
-    return Table(
-        title="By group",
-        columns=("", "jobs", "rows", "error", "bias", "within 15%", "inside", "width"),
-        right=frozenset(range(1, 8)),
-        rows=tuple(rows),
-        note="means over jobs: rows of one chip, model, number of chips, sequence and precision are one job",
-    )
-
-
-def group_order(value: str) -> tuple[int, str]:
-    """Groups in the order of their first number, else by name."""
-    digits = value.removeprefix("up to ").removeprefix("over ").split(" ")[0].replace(",", "")
-    if not digits.isdigit():
-        return 0, value
-    return int(digits) * (1 if value[0].isdigit() else {"u": 0, "o": 2}[value[0]]), value
-
-
-def score_row(value: str, found: Score) -> tuple[Cell, ...]:
-    """A line of a table of scores."""
-    return (
-        Cell(text=f"  {value}"),
-        Cell(text=f"{found.clusters:,}"),
-        Cell(text=f"{found.rows:,}"),
-        Cell(text=format_fraction(found.mape), tone=_tone(found.mape)),
-        Cell(text=signed(found.bias)),
-        Cell(text=format_fraction(found.within_15_percent)),
-        Cell(text=format_fraction(found.interval_coverage)),
-        Cell(text=_width(found)),
-    )
 
 
 def _worst_table(rows: Sequence[ValidatedRow]) -> Table:
@@ -226,7 +194,7 @@ def _worst_row(row: ValidatedRow) -> tuple[Cell, ...]:
         Cell(text=row.case.id),
         Cell(text=_value(row, scored.measured)),
         Cell(text=_value(row, scored.expected)),
-        Cell(text=signed(scored.error), tone=_tone(abs(scored.error))),
+        Cell(text=signed(scored.error), tone=tone_of(abs(scored.error))),
         Cell(text=f"{row.case.model} on {row.case.job.hardware.name}: {parts}{assumed}"),
     )
 
@@ -272,30 +240,6 @@ def _verdicts(runs: Sequence[ValidatedMemory]) -> dict[str, int]:
 
 def _value(row: ValidatedRow, value: float) -> str:
     return format_seconds(value) if row.case.metric == "step_time_s" else f"{format_count(value)}/s"
-
-
-def signed(fraction: float) -> str:
-    """A fraction with its sign."""
-    return f"{fraction:+.1%}".replace("-", "−")
-
-
-def _width(found: Score) -> str:
-    return format_fraction(found.interval_width)
-
-
-def _tone(error: float) -> Tone:
-    if error <= _GOOD:
-        return "good"
-    return "warn" if error <= _POOR else "bad"
-
-
-def score_json(found: Score | None, *, counts: bool = False) -> dict[str, Json]:
-    """A score by its keys."""
-    keys = ("mape", "bias", "within_15_percent", "interval_coverage", "interval_width")
-    scores: dict[str, Json] = {key: None if found is None else getattr(found, key) for key in keys}
-    clusters: dict[str, Json] = {"clusters": 0 if found is None else found.clusters}
-    rows: dict[str, Json] = {"used": found.rows} if counts and found is not None else {}
-    return rows | clusters | scores
 
 
 def _rank_json(agreement: RankAgreement) -> dict[str, Json]:

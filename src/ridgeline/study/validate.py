@@ -11,8 +11,9 @@ from ridgeline.errors import InputError, RidgelineError
 from ridgeline.job.own_calibration import read_own_calibration
 from ridgeline.search.train import cost_pinned
 from ridgeline.study.measured.case import Skipped
-from ridgeline.study.measured.files import published_cases, read_cases
+from ridgeline.study.measured.files import published_cases, published_serving_cases, read_cases
 from ridgeline.study.score import RankAgreement, Score, ScoredRow, rank_agreement, score
+from ridgeline.study.validate_serving import serving_groups, validate_serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ridgeline.search.train import Progress
     from ridgeline.study.measured.case import MeasuredCase, MemoryCase
     from ridgeline.study.measured.files import MeasuredCases
+    from ridgeline.study.validate_serving import ValidatedServing
 
 _SCALES: Final = (8, 64, 256, 1024)
 """Numbers of chips at which a group of the same scale ends."""
@@ -85,25 +87,36 @@ class ValidateAnswer:
     """What `ridgeline validate` answers.
 
     Attributes:
-        rows: Every case that is used.
+        rows: Every training step that is used.
+        serving: Every measurement of a server that is used.
         memory: Every run of which it is known whether it fitted.
         skipped: What is not used, with the reason.
-        score: Over all rows.
-        groups: Scores by what rows have in common, then by its value.
+        score: Over training steps; where there are none, over measurements of servers.
+        groups: Scores by what training steps have in common, then by its value.
+        serving_score: Over measurements of servers.
+        serving_groups: Scores of these, in the same way.
         ranks: Rank agreement among the configurations of one model on one kind of chip, by both.
     """
 
     rows: tuple[ValidatedRow, ...]
+    serving: tuple[ValidatedServing, ...]
     memory: tuple[ValidatedMemory, ...]
     skipped: tuple[Skipped, ...]
     score: Score | None
     groups: Mapping[str, Mapping[str, Score]]
+    serving_score: Score | None
+    serving_groups: Mapping[str, Mapping[str, Score]]
     ranks: Mapping[str, RankAgreement]
 
     @property
     def considered(self) -> int:
         """Records that were looked at."""
-        return len(self.rows) + len(self.memory) + len(self.skipped)
+        return self.used + len(self.memory) + len(self.skipped)
+
+    @property
+    def used(self) -> int:
+        """Records of steps and servers beside an estimate; one that states several times is one."""
+        return len(self.rows) + len({row.case.id for row in self.serving})
 
     @property
     def step_bias(self) -> float | None:
@@ -130,7 +143,7 @@ def validate(*paths: str, calibration: str | None = None, progress: Progress | N
     Raises:
         InputError: A path does not exist or cannot be read, or nothing in it is a record.
     """
-    cases = read_cases(paths) if paths else published_cases()
+    cases = read_cases(paths) if paths else published_cases() + published_serving_cases()
     if calibration is not None:
         own = read_own_calibration(calibration, where="calibration")
         cases = replace(
@@ -157,12 +170,17 @@ def validate_cases(cases: MeasuredCases, *, progress: Progress | None = None) ->
             memory.append(ValidatedMemory(case=run, memory=cost_pinned(run.job).memory))
         except RidgelineError as error:
             skipped.append(Skipped(id=run.id, reason=_no_estimate(error)))
+    serving, not_estimated = validate_serving(cases.serving, progress=progress)
+    of_steps, of_servers = score([row.scored for row in rows]), score([row.scored for row in serving])
     return ValidateAnswer(
         rows=tuple(rows),
+        serving=serving,
         memory=tuple(memory),
-        skipped=tuple(skipped),
-        score=score([row.scored for row in rows]),
+        skipped=(*skipped, *not_estimated),
+        score=of_steps or of_servers,
         groups={name: _scores(rows, key) for name, key in GROUPS.items()},
+        serving_score=of_servers,
+        serving_groups=serving_groups(serving),
         ranks=_ranks(rows),
     )
 

@@ -21,6 +21,8 @@ from ridgeline.study.measured.case import MeasuredCase
 from ridgeline.study.measured.records import number, table, text, unusable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ridgeline.study.measured.case import Metric
     from ridgeline.study.measured.records import Record
 
@@ -45,12 +47,12 @@ def case_of_tables(tables: Record, *, file: str) -> MeasuredCase:
     measured = table(tables, MEASURED)
     if not measured:
         raise unusable("a job of which nothing is measured", f"no [{MEASURED}] table", key=file)
-    _check_keys(measured, file)
+    check_keys(measured, KEYS, file)
     metric, value = _measured(measured, file)
     rest = {key: content for key, content in tables.items() if key != MEASURED}
     job = job_of_tables(rest, file=file, folder=str(Path(file).parent))
     if not isinstance(job, Job):
-        raise unusable("a serving job, which is not estimated yet", "serve", key=f"{file}: workload.kind")
+        raise unusable("a serving job among those of training", "serve", key=f"{file}: workload.kind")
     if job.workload.global_batch is None:
         raise unusable("no batch", None, key=f"{file}: workload.global_batch")
     pinned = filled(job)
@@ -68,15 +70,20 @@ def case_of_tables(tables: Record, *, file: str) -> MeasuredCase:
     )
 
 
-def _check_keys(measured: Record, file: str) -> None:
+def check_keys(measured: Record, keys: Sequence[str], file: str) -> None:
+    """Refuses a key of `[measured]` that is none of those there are.
+
+    Raises:
+        InputError: There is one.
+    """
     for key in measured:
-        if key not in KEYS:
+        if key not in keys:
             raise InputError(
                 f"unknown key {key}",
                 where=f"{file}: {MEASURED}",
                 value=key,
-                expected=", ".join(KEYS),
-                fix=nearest(key, KEYS) or "leave it out",
+                expected=", ".join(keys),
+                fix=nearest(key, keys) or "leave it out",
             )
 
 

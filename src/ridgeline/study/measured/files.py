@@ -15,20 +15,26 @@ from ridgeline.study.measured.case import MeasuredCase, MemoryCase, Skipped
 from ridgeline.study.measured.case_file import case_of_tables
 from ridgeline.study.measured.formats import NOT_USED, format_of
 from ridgeline.study.measured.gpu_records import read_gpu_records
+from ridgeline.study.measured.latency_records import read_latency_records
 from ridgeline.study.measured.memory_records import read_memory_records
 from ridgeline.study.measured.records import record_id, records_of, skipped
+from ridgeline.study.measured.serving_case_file import is_of_serving, serving_cases_of_tables
+from ridgeline.study.measured.throughput_records import read_throughput_records
 from ridgeline.study.measured.tpu_records import read_records as read_tpu_records
+from ridgeline.study.measured.tpu_serving import read_tpu_serving_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from ridgeline.study.measured.formats import Format
     from ridgeline.study.measured.records import Record
+    from ridgeline.study.measured.serving_case import ServingCase
 
 PUBLISHED: Final = Path(__file__).with_name("published")
 """The folder of the measurements that ship with the package."""
 
 _OF_STEPS: Final = ("tpu_training.json", "gpu_training.json", "memory.json")
+_OF_SERVERS: Final = ("tpu_serving.json", "gpu_serving.json", "serving_latency.json")
 LARGEST_FILE_BYTES: Final = 50_000_000
 MOST_FILES: Final = 10_000
 _JSON: Final = ".json"
@@ -40,11 +46,13 @@ class MeasuredCases:
 
     Attributes:
         training: Measured training steps.
+        serving: What was measured of servers.
         memory: Runs that fitted or did not.
         skipped: Records and files that are not used, with the reason.
     """
 
     training: tuple[MeasuredCase, ...] = ()
+    serving: tuple[ServingCase, ...] = ()
     memory: tuple[MemoryCase, ...] = ()
     skipped: tuple[Skipped, ...] = ()
 
@@ -52,6 +60,7 @@ class MeasuredCases:
         """Both together."""
         return MeasuredCases(
             training=self.training + other.training,
+            serving=self.serving + other.serving,
             memory=self.memory + other.memory,
             skipped=self.skipped + other.skipped,
         )
@@ -60,6 +69,11 @@ class MeasuredCases:
 def published_cases() -> MeasuredCases:
     """The measurements of whole steps and of memory that ship with the package."""
     return read_cases([str(PUBLISHED / name) for name in _OF_STEPS])
+
+
+def published_serving_cases() -> MeasuredCases:
+    """The measurements of servers that ship with the package."""
+    return read_cases([str(PUBLISHED / name) for name in _OF_SERVERS])
 
 
 def read_cases(paths: Sequence[str]) -> MeasuredCases:
@@ -121,6 +135,8 @@ def _read(path: Path) -> MeasuredCases:
         case suffix if suffix == JOB_SUFFIX:
             try:
                 tables = read_tables(str(path))
+                if is_of_serving(tables):
+                    return MeasuredCases(serving=serving_cases_of_tables(tables, file=str(path)))
                 return MeasuredCases(training=(case_of_tables(tables, file=str(path)),))
             except InputError as error:
                 # A case file is one record: what is wrong with it is said in full, like a record's.
@@ -177,12 +193,22 @@ def _of_document(document: object, where: str) -> MeasuredCases:
             case "gpu_training":
                 cases, left_out = read_gpu_records(rows, where)
                 found += MeasuredCases(training=tuple(cases), skipped=tuple(left_out))
-            case "serving" | "operation" | "unknown":
+            case "tpu_serving" | "throughput" | "latency":
+                servers, left_out = _SERVING_READERS[kind](rows, where)
+                found += MeasuredCases(serving=tuple(servers), skipped=tuple(left_out))
+            case "operation" | "unknown":
                 unused = (
                     Skipped(id=record_id(row, where, index), reason=NOT_USED[kind]) for index, row in enumerate(rows)
                 )
                 found += MeasuredCases(skipped=tuple(unused))
     return found
+
+
+_SERVING_READERS: Final[Mapping[Format, Callable[[object, str], tuple[list[ServingCase], list[Skipped]]]]] = {
+    "tpu_serving": read_tpu_serving_records,
+    "throughput": read_throughput_records,
+    "latency": read_latency_records,
+}
 
 
 def _named(record: object, where: str, index: int) -> object:
@@ -211,4 +237,12 @@ def _without_repetitions(found: MeasuredCases) -> MeasuredCases:
             repeated.append(Skipped(id=case.id, reason="repeats a record that is used"))
         else:
             kept[name] = replace(case, id=name)
-    return replace(found, training=tuple(kept.values()), skipped=(*found.skipped, *repeated))
+    once: dict[str, list[ServingCase]] = {}
+    for case in found.serving:
+        those = once.setdefault(case.id, [])
+        if case in those:
+            repeated.append(Skipped(id=case.id, reason="repeats a record that is used"))
+        else:
+            those.append(case)
+    servers = tuple(case for those in once.values() for case in those)
+    return replace(found, training=tuple(kept.values()), serving=servers, skipped=(*found.skipped, *repeated))

@@ -9,18 +9,19 @@ if TYPE_CHECKING:
 
     from ridgeline.study.measured.records import Record
 
-Format: TypeAlias = Literal["tpu_training", "gpu_training", "memory", "serving", "operation", "unknown"]
+Format: TypeAlias = Literal[
+    "tpu_training", "gpu_training", "memory", "tpu_serving", "throughput", "latency", "operation", "unknown"
+]
 
 NOT_USED: Final[Mapping[Format, str]] = {
-    "serving": "a measurement of serving, which is not estimated yet",
     "operation": "a measurement of a single operation or collective, of which no step is made",
     "unknown": "unknown format: no chip and no GPU with what was measured of a job",
 }
 """Why a record of that format is not used."""
 
-_SERVING: Final = frozenset(
-    {"isl", "osl", "input_len", "output_len", "engine", "tpot_ms", "ttft_ms", "scenario", "decode_tokens_per_s_per_gpu"}
-)
+_LATENCY: Final = frozenset({"silicon_ttft_ms", "silicon_tpot_ms"})
+_THROUGHPUT: Final = frozenset({"isl", "osl", "scenario", "decode_tokens_per_s_per_gpu"})
+_TPU_SERVING: Final = frozenset({"input_len", "output_len", "engine", "server_args", "cache_len"})
 _JOB: Final = frozenset({"model", "seq_len", "global_batch", "per_device_batch", "gbs", "mbs"})
 
 
@@ -37,8 +38,12 @@ def format_of(record: object) -> Format:
     keys = set(cast("Record", record))
     if "fits" in keys:
         return "memory"
-    if keys & _SERVING:
-        return "serving"
+    if keys & _LATENCY:
+        return "latency"
+    if keys & _THROUGHPUT:
+        return "throughput"
+    if keys & _TPU_SERVING:
+        return "tpu_serving"
     if "op" in keys and "achieved" in keys:
         return "operation"
     if keys & {"gpu", "gpus", "activation_checkpointing"} and keys & _JOB:

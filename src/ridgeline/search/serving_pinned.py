@@ -1,0 +1,241 @@
+"""A server whose mesh, dtypes, batch and engine are given: what it measures, not what it could be.
+
+Clients keep a number of requests at hand at once and send the next as soon as one is answered (a closed loop), as
+benchmarks of servers do. In steady state as many prompts begin as replies end; who reads them, and how many tokens at a
+time, is the engine's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import numpy as np
+
+from ridgeline.cost.serving.device import PhaseColumns
+from ridgeline.cost.serving.memory import engine_bytes
+from ridgeline.cost.serving.step import serving_pass
+from ridgeline.errors import InfeasibleError, InputError
+from ridgeline.search.serve import serving_machine
+from ridgeline.search.serving_meshes import serving_meshes
+from ridgeline.search.serving_plans import MOST_SEQUENCES, decode_memory, decode_pass
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ridgeline.cost.efficiency import Efficiency
+    from ridgeline.cost.serving.machine import Pass, ServingMachine
+    from ridgeline.cost.work import Number, Part
+    from ridgeline.job.serving import ServingJob
+
+EngineName: TypeAlias = Literal["vllm", "sglang", "trtllm", "jetstream", "torch_xla"]
+"""Engines that are known; `torch_xla` is a loop of decoding alone."""
+
+ENGINES: Final[tuple[EngineName, ...]] = ("vllm", "sglang", "trtllm", "jetstream", "torch_xla")
+
+Reading: TypeAlias = Literal["beside", "apart", "elsewhere"]
+"""Prompts are read in passes that also decode, in passes of their own, or by other servers."""
+
+PASS_TOKENS: Final = 8192
+"""Tokens of a pass at most. Source: vLLM, `max_num_batched_tokens` on large accelerators; TensorRT-LLM,
+`max_num_tokens`; SGLang, `chunked_prefill_size`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """How an engine is run.
+
+    Attributes:
+        name: Of the engine.
+        reading: Who reads prompts.
+        pass_tokens: Most tokens of a pass, of each rank that has sequences of its own.
+        max_sequences: Most sequences that it decodes at once; None for as many as memory holds.
+        memory_share: Part of a chip's memory that it takes; None for the usual.
+        cache_room: Tokens of each sequence's cache that a pass reads, filled or not; None for those that are filled.
+        prompts_apart: Whether a pass that reads takes one prompt.
+    """
+
+    name: EngineName
+    reading: Reading = "beside"
+    pass_tokens: int = PASS_TOKENS
+    max_sequences: int | None = None
+    memory_share: float | None = None
+    cache_room: int | None = None
+    prompts_apart: bool = False
+
+
+_READING: Final[Mapping[EngineName, Reading]] = {
+    "vllm": "beside",
+    "trtllm": "beside",
+    "sglang": "apart",
+    "jetstream": "apart",
+    "torch_xla": "elsewhere",
+}
+"""Source: vLLM V1 and TensorRT-LLM batch prompts and replies together; SGLang's `enable_mixed_chunk` is off by
+default; JetStream inserts a prompt between steps of decoding."""
+
+
+def engine_settings(name: EngineName) -> EngineSettings:
+    """An engine as it runs when nothing more is said."""
+    return EngineSettings(name=name, reading=_READING[name], prompts_apart=name == "jetstream")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedServer:
+    """A server made ready: its passes are built once, each trial of efficiencies only composes them.
+
+    Attributes:
+        machine: Model, dtypes, slice.
+        settings: Of its engine.
+        columns: Mesh and batch.
+        decoding: A pass that only decodes.
+        reading: A pass that reads prompts, with or without decoding.
+        reading_share: Passes that read prompts for each one that decodes.
+        prompt_passes: Passes that one prompt takes.
+    """
+
+    machine: ServingMachine
+    settings: EngineSettings
+    columns: PhaseColumns
+    decoding: Pass
+    reading: Pass
+    reading_share: float
+    prompt_passes: int
+
+    def with_efficiency(self, efficiency: Efficiency) -> PinnedServer:
+        """The same of other efficiencies."""
+        return replace(self, machine=replace(self.machine, efficiency=efficiency))
+
+    @property
+    def num_chips(self) -> int:
+        """Chips of the server."""
+        return self.machine.hardware.num_chips
+
+    @property
+    def decode(self) -> Part:
+        """The tree of a pass that only decodes."""
+        return serving_pass(self.machine, self.decoding)
+
+    @property
+    def read(self) -> Part:
+        """The tree of a pass that reads prompts."""
+        return serving_pass(self.machine, self.reading)
+
+    def times(self) -> ServerTimes:
+        """What clients measure."""
+        decode_s, reading_s = self.decode.expected_s, self.read.expected_s
+        share = self.reading_share
+        match self.settings.reading:
+            case "beside":
+                token_s = decode_s + min(share, 1.0) * (reading_s - decode_s)
+            case "apart":
+                token_s = decode_s + share * reading_s
+            case "elsewhere":
+                token_s = decode_s
+        busy = min(share, 1.0) if self.settings.reading == "beside" else share * reading_s / token_s
+        waiting = np.minimum(busy, MOST_BUSY) / (2.0 * (1.0 - np.minimum(busy, MOST_BUSY)))
+        first_s = 0.5 * token_s + reading_s * self.prompt_passes * (1.0 + waiting)
+        return ServerTimes(
+            ttft_s=first_s,
+            tpot_s=token_s,
+            output_tokens_per_s_per_chip=self.decoding.num_decoding / token_s / self.num_chips,
+        )
+
+
+MOST_BUSY: Final = 0.9
+"""Share of time in which prompts are read, beyond which waiting grows no more: a closed loop holds requests back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTimes:
+    """What clients measure of a server.
+
+    Attributes:
+        ttft_s: Mean time to the first token.
+        tpot_s: Mean time per output token after it.
+        output_tokens_per_s_per_chip: Of the server's own chips.
+    """
+
+    ttft_s: Number
+    tpot_s: Number
+    output_tokens_per_s_per_chip: Number
+
+
+def pinned_server(job: ServingJob, settings: EngineSettings) -> PinnedServer:
+    """Makes a job ready whose decode mesh is pinned; without a batch, as many sequences as the engine holds.
+
+    Raises:
+        InputError: The mesh is illegal, or open.
+        InfeasibleError: The weights do not fit.
+    """
+    machine = serving_machine(job, job.hardware)
+    meshes = serving_meshes(job.hardware, machine.setting.tree, job.plan.decode, "decode")
+    if len(meshes.legal) != 1:
+        reasons = "; ".join(f"{family}: {reason}" for family, reason in meshes.refused)
+        raise InputError(
+            f"no legal mesh ({reasons})" if reasons else "an open mesh",
+            where="plan.decode",
+            value=" ".join(f"{axis}={degree}" for axis, degree in job.plan.decode.items()),
+            expected="a mesh that fills the slice",
+            fix="pin every degree",
+        )
+    mesh = meshes.legal[0]
+    ranks = mesh.batch_ways
+    columns = PhaseColumns(
+        degrees={axis: float(degree) for axis, degree in mesh.degrees.items()},
+        batch_size=float(ranks),
+        links=dict(mesh.links),
+    )
+    sequences = _sequences(job, settings, machine, columns, ranks)
+    columns = replace(columns, batch_size=float(sequences))
+    return _with_passes(machine, settings, columns, sequences / ranks)
+
+
+def _sequences(
+    job: ServingJob, settings: EngineSettings, machine: ServingMachine, columns: PhaseColumns, ranks: int
+) -> int:
+    """Sequences that decode at once: those asked for, as far as the engine has room for them."""
+    memory = decode_memory(columns, machine, chunk_tokens=float(settings.pass_tokens))
+    each = memory.parts["kv_cache"] + memory.parts["states"]
+    chip = machine.hardware.chip
+    usable = engine_bytes(machine)
+    if settings.memory_share is not None:
+        usable = min(settings.memory_share * chip.hbm_bytes, chip.usable_hbm_bytes) / chip.devices_per_chip
+    room = int((usable - (float(memory.total_bytes) - float(each))) / float(each)) * ranks
+    asked = job.workload.batch
+    if room < 1 and asked is None:
+        raise InfeasibleError("the server does not fit in memory", reasons=[], fix="more chips", answer=None)
+    most = min(settings.max_sequences or MOST_SEQUENCES, room if room >= 1 else MOST_SEQUENCES)
+    return max(min(asked or MOST_SEQUENCES, most), 1)
+
+
+def _with_passes(
+    machine: ServingMachine, settings: EngineSettings, columns: PhaseColumns, num_sequences: float
+) -> PinnedServer:
+    """The passes of a steady state: a reading pass takes the prompts that come during a pass, at least one."""
+    setting, ranks = machine.setting, columns.batch_size / num_sequences
+    prompt, reply = float(setting.prompt_len), float(setting.context_len - setting.prompt_len)
+    budget = settings.pass_tokens - (num_sequences if settings.reading == "beside" else 0.0)
+    budget = max(budget, settings.pass_tokens / 4)
+    tokens = min(budget, prompt * (1.0 if settings.prompts_apart else max(num_sequences / reply, 1.0)))
+    share = num_sequences * prompt / (reply * tokens)
+    if settings.reading == "beside" and share > 1.0:
+        num_sequences, share = num_sequences / share, 1.0
+        columns = replace(columns, batch_size=num_sequences * ranks)
+    decoding = decode_pass(columns, machine)
+    if settings.cache_room is not None:
+        decoding = replace(decoding, context_keys=float(settings.cache_room))
+    reading = replace(
+        decoding,
+        num_decoding=decoding.num_decoding if settings.reading == "beside" else 0.0,
+        prompt_tokens=tokens * ranks,
+    )
+    return PinnedServer(
+        machine=machine,
+        settings=settings,
+        columns=columns,
+        decoding=decoding,
+        reading=reading,
+        reading_share=share,
+        prompt_passes=int(np.ceil(prompt / tokens)),
+    )
