@@ -118,7 +118,7 @@ def decode_pass(columns: PhaseColumns, machine: ServingMachine, *, chunk_tokens:
         columns=columns,
         num_decoding=columns.batch_size,
         context_keys=machine.setting.lengths.context_tokens,
-        prompt_tokens=chunk_tokens * columns.ranks,
+        prompt_tokens=chunk_tokens * columns.rank_degree,
         each_tokens=machine.each_tokens,
     )
 
@@ -155,7 +155,7 @@ def fits(table: ServingTable, *, chunk_tokens: Number) -> NDArray[np.bool_]:
     memory = decode_memory(columns, machine, chunk_tokens=chunk_tokens)
     own, size = own_cache_bytes(memory), page_tokens(machine)
     longest = float(np.ceil(machine.setting.context_len / size)) * size / machine.setting.lengths.paged_tokens(size)
-    needed = own * larger(longest * columns.ranks / columns.batch_size, 1.0)
+    needed = own * larger(longest * columns.rank_degree / columns.batch_size, 1.0)
     return np.broadcast_to(np.asarray(memory.total_bytes - own + needed <= engine_bytes(machine)), len(table))
 
 

@@ -163,7 +163,7 @@ def _prefill_table(machine: ServingMachine, columns: PhaseColumns, *, most_token
 
 def _readers_table(machine: ServingMachine, columns: PhaseColumns, *, most_tokens: int) -> StepTable:
     """Passes of a server that only reads: with fewer prompts than ranks it takes as long as with one for each."""
-    one_each = machine.setting.prompt_len * float(columns.ranks * columns.transpose)
+    one_each = machine.setting.prompt_len * float(columns.rank_degree * columns.transpose_degree)
 
     def pass_s(rows: NDArray[np.float64], keys: NDArray[np.float64]) -> NDArray[np.float64]:
         del keys

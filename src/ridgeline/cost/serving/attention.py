@@ -97,8 +97,10 @@ def _of_decode(operation: Attention, *, step: Pass, machine: ServingMachine) -> 
     """Each sequence reads its own cache; few queries share a key, and leave most of a matrix unit idle."""
     chip, columns = machine.hardware.chip, step.columns
     keys = read_keys(operation, context_keys=step.context_keys)
-    read_bytes = cache_bytes(operation, machine.setting, columns, tokens=keys, num_sequences=step.attended_sequences)
-    rows = step.attended_sequences * step.each_tokens
+    read_bytes = cache_bytes(
+        operation, machine.setting, columns, tokens=keys, num_sequences=step.attended_sequences_size
+    )
+    rows = step.attended_sequences_size * step.each_tokens
     flops = rows * keys * key_flops(operation, machine.setting.tree, "decode") / columns.tensor
     queries = operation.num_heads / operation.num_cached_heads * step.each_tokens
     rows_of_unit = 1 if chip.mxu_shape is None else chip.mxu_shape[0]
@@ -113,7 +115,7 @@ def _of_decode(operation: Attention, *, step: Pass, machine: ServingMachine) -> 
         name=f"{operation.path}/cache",
         phase="forward",
         resource="hbm",
-        expected_s=expected_s + machine.efficiency.matmul_overhead_s * smaller(step.attended_sequences, 1.0),
+        expected_s=expected_s + machine.efficiency.matmul_overhead_s * smaller(step.attended_sequences_size, 1.0),
         work=Work(amounts={"flops.bf16": flops, "hbm.kv_cache": read_bytes}),
     )
 
@@ -137,11 +139,11 @@ def _spread(operation: Attention, *, step: Pass, machine: ServingMachine) -> Ite
     columns, link = step.columns, step.columns.links["tensor"]
     heads = kv_head_shards(K=operation.num_cached_heads, Y=columns.tensor)
     devices = columns.tensor / heads
-    by_tokens = devices / smaller(devices, larger(step.attended_sequences, 1.0))
+    by_tokens = devices / smaller(devices, larger(step.attended_sequences_size, 1.0))
     query_bytes = operation.qk_head_dim * machine.activation_element_bytes
     value_bytes = operation.v_head_dim * machine.activation_element_bytes
     partial_bytes = (operation.v_head_dim + 2) * PARTIAL_BYTES
-    rows = step.attended_sequences * step.each_tokens * operation.num_heads
+    rows = step.attended_sequences_size * step.each_tokens * operation.num_heads
     is_spread = columns.cache_spread_share * smaller(devices - 1.0, 1.0)
     is_merged = is_spread * smaller(by_tokens - 1.0, 1.0)
     sent = exchange(link, rows * (query_bytes + value_bytes) / columns.tensor)

@@ -88,7 +88,7 @@ def all_reduce_part(name: str, *, array_bytes: Number, step: Pass, machine: Serv
 def exchange_part(op: Dispatch, *, step: Pass, machine: ServingMachine) -> Part:
     """Copies of tokens on their way to their experts, or back; each device of a rank carries its share."""
     columns, rows = step.columns, step.rows
-    carriers = columns.tensor * columns.transpose
+    carriers = columns.tensor * columns.transpose_degree
     copies_bytes = rows * op.top_k * op.width * machine.activation_element_bytes / carriers
     link = columns.links["expert"]
     travel = exchange(link, copies_bytes)
@@ -131,7 +131,7 @@ def stage_part(*, step: Pass, machine: ServingMachine) -> Iterator[Part]:
     columns = step.columns
     if "pp" not in columns.degrees:
         return
-    elements = step.rows * embed_dim(machine.setting.tree) / (columns.tensor * columns.transpose)
+    elements = step.rows * embed_dim(machine.setting.tree) / (columns.tensor * columns.transpose_degree)
     sent = permute(columns.links["stage"], elements * machine.activation_element_bytes)
     yield scaled(collective_part("stream/permute", "stage", sent, machine), columns.stages - 1.0)
 

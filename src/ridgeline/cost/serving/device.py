@@ -118,7 +118,7 @@ class PhaseColumns:
         return self.degree(TENSOR_AXES)
 
     @property
-    def transpose(self) -> Number:
+    def transpose_degree(self) -> Number:
         """Ways in which the other dimension of matrices is split, and between them the sequences of a rank."""
         return self.degree((TRANSPOSE_AXIS,))
 
@@ -128,7 +128,7 @@ class PhaseColumns:
         return self.degree(("pp",))
 
     @property
-    def ranks(self) -> Number:
+    def rank_degree(self) -> Number:
         """Sets of devices, or of turns, that have sequences of their own."""
         return self.degree(RANK_AXES)
 
@@ -141,12 +141,12 @@ class PhaseColumns:
     @property
     def sequences_size(self) -> Number:
         """Sequences of a rank."""
-        return self.batch_size / self.ranks
+        return self.batch_size / self.rank_degree
 
     @property
     def cached_sequences_size(self) -> Number:
         """Sequences whose caches a device holds a part of, in all layers; in a pipeline, more of them in fewer."""
-        return self.sequences_size / self.transpose
+        return self.sequences_size / self.transpose_degree
 
 
 def kv_head_shards(*, K: Number, Y: Number) -> Number:
@@ -390,7 +390,7 @@ def split_shards(axes: tuple[str, ...], shape: tuple[int, ...], columns: PhaseCo
     """Ways in which a weight, or what is kept of an activation, is split over tensor, transpose and expert axes."""
     shards = tensor_shards(axes, shape, columns)
     if any(axis in TRANSPOSED for axis in axes):
-        shards = shards * columns.transpose
+        shards = shards * columns.transpose_degree
     return shards * columns.degree(MESH_AXES_OF["experts"]) if "experts" in axes else shards
 
 

@@ -128,22 +128,22 @@ class Pass:
     @property
     def num_sequences(self) -> Number:
         """Sequences of a rank that add a token."""
-        return self.num_decoding / self.columns.ranks
+        return self.num_decoding / self.columns.rank_degree
 
     @property
     def prompt_rows(self) -> Number:
         """Tokens of prompts on a device."""
-        return self.prompt_tokens / (self.columns.ranks * self.columns.degree(("cp",)))
+        return self.prompt_tokens / (self.columns.rank_degree * self.columns.degree(("cp",)))
 
     @property
-    def attended_sequences(self) -> Number:
+    def attended_sequences_size(self) -> Number:
         """Of the sequences that add a token, those whose attention a device computes."""
-        return self.num_sequences / self.columns.transpose
+        return self.num_sequences / self.columns.transpose_degree
 
     @property
     def attended_prompt_rows(self) -> Number:
         """Tokens of prompts whose attention a device computes."""
-        return self.prompt_rows / self.columns.transpose
+        return self.prompt_rows / self.columns.transpose_degree
 
     @property
     def rows(self) -> Number:

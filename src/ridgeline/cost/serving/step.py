@@ -124,7 +124,7 @@ def _block(block: Block, *, step: Pass, machine: ServingMachine) -> Part:
     """One residual branch; its output is summed over tensor parallelism, split over what it is transposed to."""
     parts = [part for operation in block.operations for part in _parts(operation, step.rows, step, machine)]
     exchanged = transposed_parts(block.operations, rows=step.rows, step=step, machine=machine)
-    stream_elements = step.rows * embed_dim(machine.setting.tree) / step.columns.transpose
+    stream_elements = step.rows * embed_dim(machine.setting.tree) / step.columns.transpose_degree
     stream_bytes = stream_elements * machine.activation_element_bytes
     summed = all_reduce_part("output/all_reduce", array_bytes=stream_bytes, step=step, machine=machine)
     return in_sequence(block.name, "forward", [*parts, *exchanged, summed])
@@ -159,7 +159,7 @@ def _parts(operation: Operation, rows: Number, step: Pass, machine: ServingMachi
 def _ways(axes: tuple[str, ...], step: Pass) -> Number:
     """Ways in which what an elementwise pass runs over is split: the residual stream not over tensor parallelism."""
     is_split = any(TENSOR_AXES[0] in MESH_AXES_OF.get(axis, ()) for axis in axes)
-    return step.columns.transpose * (step.columns.tensor if is_split else 1.0)
+    return step.columns.transpose_degree * (step.columns.tensor if is_split else 1.0)
 
 
 def _vector_pass(path: str, elements: Number, efficiency: float, machine: ServingMachine) -> Part:
@@ -176,7 +176,7 @@ def _vector_pass(path: str, elements: Number, efficiency: float, machine: Servin
 
 def _recurrence(op: Recurrence, *, step: Pass, machine: ServingMachine) -> Part:
     """Decode reads and writes the state of each sequence; prompts go by chunks, as in training."""
-    tensor, b_a = step.columns.tensor * step.columns.transpose, machine.activation_element_bytes
+    tensor, b_a = step.columns.tensor * step.columns.transpose_degree, machine.activation_element_bytes
     state_bytes = 2 * step.num_sequences * op.state_elements * BYTES_OF["f32"] / tensor
     flops = step.rows * op.flops_per_token / tensor
     expected_s = attained_s(
@@ -192,7 +192,7 @@ def _recurrence(op: Recurrence, *, step: Pass, machine: ServingMachine) -> Part:
 
 def _sampling(num_outputs: Number, *, step: Pass, machine: ServingMachine) -> Part:
     """Logits are gathered over tensor parallelism and drawn from."""
-    logits = num_outputs * vocabulary_size(machine.setting) / step.columns.transpose
+    logits = num_outputs * vocabulary_size(machine.setting) / step.columns.transpose_degree
     gathered = gather(step.columns.links["tensor"], logits * machine.activation_element_bytes)
     passes_bytes = SAMPLING_PASSES * logits * BYTES_OF["f32"]
     drawn = Part(name="draw", phase="forward", resource="hbm", expected_s=passes_bytes / machine.vector_bytes_per_s)
