@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,14 +13,16 @@ from ridgeline.cost.calibration import load_prior, parse_uncertainty, with_own_f
 from ridgeline.cost.uncertainty import Uncertainty, half_width_fraction, part_shares
 from ridgeline.errors import InputError
 from ridgeline.job.reading import read_job
+from ridgeline.search.interval import widened_by
 from ridgeline.search.train import cost_pinned, train
 from ridgeline.study.measured.case import MeasuredCase
 from ridgeline.study.steps import interval
 from ridgeline.study.steps.cross_validation import SCHEMES, folds, held_out_s
+from ridgeline.study.steps.evidence import TERMS, Evidence, count_jobs
 from ridgeline.study.steps.fit import fit
 from ridgeline.study.steps.observations import observations
 from ridgeline.study.steps.parameters import PARAMETERS, with_factors
-from ridgeline.study.steps.record import RecordedRow, read_record, record_csv, shipped_record
+from ridgeline.study.steps.record import Estimate, RecordedRow, read_record, record_csv, shipped_record
 from ridgeline.study.steps.writing import steps_toml, uncertainty_toml
 
 if TYPE_CHECKING:
@@ -170,40 +171,111 @@ def test_coverage_counts_a_cluster_once() -> None:
     assert interval.coverage(errors, np.full(4, 0.31), weights) == pytest.approx(1.0)
 
 
-def test_fitted_uncertainties_cover_eight_of_ten() -> None:
-    random = np.random.default_rng(7)
-    shares = random.dirichlet(np.ones(3), size=400)
-    truth = np.array([0.05, 0.2, 0.6])
-    errors = random.normal(size=400) * interval.half_widths(shares, truth) / 1.2816
-    weights = np.ones(400)
-
-    found = interval.fit_uncertainties(errors, shares, weights, priors=np.array([0.2, 0.2, 0.2]))
-
-    assert interval.coverage(errors, interval.half_widths(shares, found), weights) == pytest.approx(0.8, abs=0.005)
-    assert all(low < high for low, high in pairwise(found))
+PRIORS = np.array([interval.PRIORS[term] for term in TERMS])
+WIDER = {"families": 0.3, "chips": 0.02}
 
 
-def test_widths_of_a_part_are_those_of_the_others() -> None:
-    errors = np.concatenate([np.full(50, 0.05), np.full(50, 0.5)])
-    parts = ["sure"] * 50 + ["unsure"] * 50
-    ones = np.ones((100, 1))
-
-    widths = interval.cross_validated_widths(errors, ones, np.ones(100), priors=np.array([0.1]), parts=parts)
-
-    assert widths[:50] == pytest.approx(np.expm1(0.5))
-    assert widths[50:] == pytest.approx(np.expm1(0.05))
-
-
-def test_what_was_never_measured_widens_the_interval() -> None:
-    values = {"TPU.arithmetic": 0.05, "TPU.unseen_chip": 0.12}
-    known = Uncertainty(values=values, seen={}, facts={})
-
-    seen, unseen = (
-        half_width_fraction(share_of_part={"arithmetic": 1.0}, uncertainty=known, kind="TPU", unseen=what)
-        for what in ((), ("chip",))
+def world(jobs: int, *, scheme: str = "clusters", spread: float = 0.0) -> Evidence:
+    """Held-out jobs whose errors are as wide as their arithmetic and memory say, and wider by what was left out."""
+    random = np.random.default_rng(jobs)
+    squares = np.zeros((jobs, len(TERMS)))
+    squares[:, TERMS.index("arithmetic")] = random.uniform(0.2, 0.9, jobs) ** 2
+    squares[:, TERMS.index("memory")] = (1 - np.sqrt(squares[:, TERMS.index("arithmetic")])) ** 2
+    truth = np.where(
+        [term == "memory" for term in TERMS], 0.4, np.where([term == "arithmetic" for term in TERMS], 0.05, 0)
+    )
+    for each in SCHEMES:
+        if each.name == scheme and each.trait is not None:
+            squares[:, TERMS.index(f"unseen_{each.trait}")] = 1.0
+    factors = random.normal(size=jobs) * np.sqrt(squares @ truth**2 + spread**2) / 1.2816
+    return Evidence(
+        schemes=np.array([scheme] * jobs),
+        rows=np.arange(jobs),
+        tenths=np.array([str(number % 10) for number in range(jobs)]),
+        errors=np.sign(factors) * np.log1p(np.abs(factors)),
+        squares=squares,
+        weights=np.ones(jobs),
     )
 
-    assert (seen, unseen) == (pytest.approx(0.05), pytest.approx(0.13))
+
+def together(*parts: Evidence) -> Evidence:
+    names = ("schemes", "rows", "tenths", "errors", "squares", "weights")
+    return Evidence(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def test_fitted_uncertainties_cover_eight_of_ten_of_every_kind_of_held_out_jobs() -> None:
+    told = together(world(400), *(world(400, scheme=name, spread=spread) for name, spread in WIDER.items()))
+
+    found = interval.fit_uncertainties(told, PRIORS)
+
+    of_part = dict(zip(TERMS, found, strict=True))
+    assert of_part["arithmetic"] < of_part["memory"]
+    assert of_part["unseen_chip"] < of_part["unseen_model"] == pytest.approx(0.3, abs=0.06)
+    for name in ("clusters", "families"):
+        those = told.of_scheme(name)
+        assert interval.coverage(those.errors, those.half_widths(found), those.weights) == pytest.approx(0.8, abs=0.02)
+
+
+def test_what_was_never_left_out_keeps_its_prior_uncertainty() -> None:
+    found = interval.fit_uncertainties(world(100), PRIORS)
+
+    assert found[TERMS.index("unseen_precision")] == pytest.approx(interval.PRIORS["unseen_precision"])
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_few_jobs_that_lie_close_by_chance_do_not_narrow_the_interval_much(jobs: int) -> None:
+    sure = replace(world(jobs), errors=np.full(jobs, 0.001))
+
+    found = interval.fit_uncertainties(sure, PRIORS)
+
+    assert np.all(sure.half_widths(found) > 0.3 * sure.half_widths(PRIORS))
+
+
+def test_many_jobs_do_narrow_the_interval() -> None:
+    sure = replace(world(200), errors=np.full(200, 0.01))
+
+    assert np.median(sure.half_widths(interval.fit_uncertainties(sure, PRIORS))) < 0.02
+
+
+def test_no_job_leaves_uncertainties_as_they_were() -> None:
+    nothing = world(4).where(np.zeros(4, dtype=np.bool_))
+
+    assert interval.fit_uncertainties(nothing, PRIORS) is PRIORS
+
+
+def test_widths_of_a_tenth_are_those_of_the_others() -> None:
+    told = replace(world(100), errors=np.full(100, 0.05), tenths=np.array(["0", "1"] * 50))
+    changed = replace(told, errors=np.where(told.tenths == "0", 0.5, told.errors))
+
+    before, after = (interval.cross_validated_widths(each, PRIORS) for each in (told, changed))
+
+    assert after[told.tenths == "0"] == pytest.approx(before[told.tenths == "0"])
+    assert np.all(after[told.tenths == "1"] > before[told.tenths == "1"])
+
+
+def test_the_fewer_measured_jobs_had_a_trait_the_wider_the_interval() -> None:
+    values = {"TPU.arithmetic": 0.05, "TPU.unseen_chip": 0.12}
+    known = Uncertainty(values=values, measured_jobs={"TPU": {"chip": {"v5e": 1000, "v4": 3}}}, facts={})
+
+    many, few, none = (
+        half_width_fraction(share_of_part={"arithmetic": 1.0}, uncertainty=known, kind="TPU", traits={"chip": chip})
+        for chip in ("v5e", "v4", "v3")
+    )
+
+    assert many == pytest.approx(0.05, abs=0.001)
+    assert few == pytest.approx((0.05**2 + 0.06**2) ** 0.5)
+    assert none == pytest.approx(0.13)
+
+
+def test_jobs_are_counted_however_often_they_were_measured() -> None:
+    cases = [row.case for row in rows()]
+
+    counts = count_jobs([*cases, replace(cases[0], id="again")])
+
+    assert counts["chip"] == {"v5e": 12, "v6e": 12}
+    assert counts["model"] == {"llama": 24}
+    assert counts["parallelism"] == {"fsdp": 24}
+    assert counts["scale"] == {"9 to 64": 24}
 
 
 def test_shares_of_the_parts_of_a_step_are_the_whole_step() -> None:
@@ -215,15 +287,25 @@ def test_shares_of_the_parts_of_a_step_are_the_whole_step() -> None:
     assert (shares["anything"], shares["experts"]) == (1.0, 0.0)
 
 
-def test_a_chip_without_a_measured_step_is_said() -> None:
+def test_what_was_never_measured_is_said_and_widens_the_interval() -> None:
     seen, unseen = (
         train(read_job("llama3.1-8b", _settings(on, devices, 2048)))
         for on, devices in (("v5e:4x4", 16), ("v3:4x4", 32))
     )
 
-    said = [[line for line in answer.assumptions if "never measured" in line] for answer in (seen, unseen)]
+    said = [[line for line in answer.assumptions if "the interval is wider" in line] for answer in (seen, unseen)]
     assert said[0] == []
-    assert "v3" in said[1][0]
+    assert said[1] == ["the interval is wider, as there is no measured job on v3"]
+    assert unseen.best.step.widened_by == ("no measured job on v3",)
+    assert all(each.step.widened_by for each in unseen.alternatives)
+
+
+def test_a_way_to_split_that_no_job_had_is_said_of_the_plan_that_has_it() -> None:
+    job = read_job("mixtral-8x7b", _settings("v5e:4x4", 16, 2048))
+
+    (said,) = [each for each in widened_by(job, {"fsdp": 4, "ep": 2, "tp": 2}) if "split" in each]
+
+    assert said == "no measured job split by ep and tp on TPUs"
 
 
 def test_what_is_written_reads_back_over_the_prior() -> None:
@@ -243,20 +325,17 @@ def test_what_is_written_reads_back_over_the_prior() -> None:
     assert TODAY.isoformat() in fact.note
 
 
-def test_uncertainties_read_back_with_what_was_seen() -> None:
+def test_uncertainties_read_back_with_the_jobs_that_they_rest_on() -> None:
     measured = rows()
-    values: Mapping[str, float] = {
-        **{f"{kind}.{part}": 0.1 for kind in ("TPU", "GPU") for part in interval.PRIORS},
-        **{f"{kind}.unseen_{what}": 0.2 for kind in ("TPU", "GPU") for what in interval.UNSEEN_PRIORS},
-    }
+    values: Mapping[str, float] = {f"{kind}.{term}": 0.1 for kind in ("TPU", "GPU") for term in TERMS}
+    jobs = {"TPU": count_jobs(row.case for row in measured), "GPU": {}}
 
-    text = uncertainty_toml(measured, values, fitted_on=TODAY)["uncertainty.toml"]
+    text = uncertainty_toml(measured, values, jobs, fitted_on=TODAY)["uncertainty.toml"]
 
     known = parse_uncertainty(text, where="uncertainty.toml")
     assert known.values == values
-    assert known.seen["TPU"].chips == {"v5e", "v6e"}
-    assert known.seen["TPU"].num_chips == 64
-    assert known.seen["GPU"].chips == frozenset()
+    assert known.measured_jobs["TPU"] == jobs["TPU"]
+    assert known.measured_jobs["GPU"]["chip"] == {}
     assert known.facts["GPU.memory"].kind == "derived"
 
 
@@ -266,8 +345,8 @@ def test_uncertainties_read_back_with_what_was_seen() -> None:
         ("x = 1", "1"),
         ("[TPU.arithmetic]\nvalue = 0.1\nkind = 'measured'\nsource = 'x'", "missing"),
         ("[TPU.colour]\nvalue = 0.1\nkind = 'measured'\nsource = 'x'", ""),
-        ("seen = 3", "missing"),
-        ("[[seen]]\n", "missing"),
+        ("measured_jobs = 3", "missing"),
+        ("[[measured_jobs]]\n", "missing"),
     ],
 )
 def test_a_malformed_file_of_uncertainties_is_refused(text: str, value: str) -> None:
@@ -281,7 +360,11 @@ def test_a_malformed_file_of_uncertainties_is_refused(text: str, value: str) -> 
 def test_a_record_reads_back_and_is_scored_in_step_times() -> None:
     measured = rows()[0].case
     row = RecordedRow(
-        case=measured, expected_s={"clusters": 1.1 * measured.step_s, "in_sample": measured.step_s}, half_width=0.2
+        case=measured,
+        estimates={
+            "clusters": Estimate(expected_s=1.1 * measured.step_s, half_width=0.2),
+            "in_sample": Estimate(expected_s=measured.step_s, half_width=0.1),
+        },
     )
 
     (found,) = read_record(record_csv([row]), [measured])
@@ -289,11 +372,12 @@ def test_a_record_reads_back_and_is_scored_in_step_times() -> None:
     assert found.scored().error == pytest.approx(0.1, abs=1e-5)
     assert found.scored().is_covered
     assert found.scored().width == pytest.approx(1.2 - 1 / 1.2)
-    assert "families" not in found.expected_s
+    assert found.scored("in_sample").width == pytest.approx(1.1 - 1 / 1.1)
+    assert "families" not in found.estimates
 
 
 def test_a_record_of_a_case_that_is_gone_is_left_out() -> None:
-    row = RecordedRow(case=rows()[0].case, expected_s={"clusters": 1.0, "in_sample": 1.0}, half_width=0.2)
+    row = RecordedRow(case=rows()[0].case, estimates={"clusters": Estimate(expected_s=1.0, half_width=0.2)})
 
     assert read_record(record_csv([row]), []) == ()
 
@@ -303,7 +387,8 @@ def test_the_record_that_ships_is_of_the_calibration_that_ships() -> None:
     record = shipped_record()
 
     moved = [
-        abs(cost_pinned(row.case.job).step.expected_s / row.expected_s["in_sample"] - 1) for row in record.rows[::20]
+        abs(cost_pinned(row.case.job).step.expected_s / row.estimates["in_sample"].expected_s - 1)
+        for row in record.rows[::20]
     ]
 
     assert len(record.rows) > 500

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ridgeline.cost.efficiency import Efficiency
 from ridgeline.cost.kernel_time import PRODUCTS
-from ridgeline.cost.uncertainty import Seen, Uncertainty, uncertainty_keys
+from ridgeline.cost.uncertainty import TRAITS, Uncertainty, uncertainty_keys
 from ridgeline.errors import InputError, nearest
 from ridgeline.hardware.chip import Fact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ridgeline.cost.uncertainty import ChipKind
+    from ridgeline.cost.uncertainty import ChipKind, MeasuredJobs
 
 _SUFFIX = ".toml"
 _STEPS = "steps"
@@ -155,28 +155,31 @@ def parse_uncertainty(text: str, *, where: str) -> Uncertainty:
         InputError: The text is no TOML, or a number or a list is missing, unknown or malformed.
     """
     table = _toml(text, where)
-    seen = table.pop("seen", {})
+    counts = table.pop("measured_jobs", {})
     facts = dict(_facts(table, where))
     wanted = set(uncertainty_keys())
     if wrong := sorted(wanted ^ facts.keys()):
         raise _malformed(where, wrong[0], "missing" if wrong[0] in wanted else "unknown")
     try:
-        found: dict[ChipKind, Seen] = {kind: _seen(seen[kind]) for kind in _CHIP_KINDS}
-    except (KeyError, TypeError, ValueError) as error:
-        raise _malformed(where, "seen", error) from error
+        found: dict[ChipKind, MeasuredJobs] = {kind: _measured_jobs(counts.get(kind, {})) for kind in _CHIP_KINDS}
+    except (TypeError, ValueError, AttributeError) as error:
+        raise _malformed(where, "measured_jobs", error) from error
     return Uncertainty(
         values=MappingProxyType({key: fact.value for key, fact in facts.items()}),
-        seen=MappingProxyType(found),
+        measured_jobs=MappingProxyType(found),
         facts=MappingProxyType(facts),
     )
 
 
-def _seen(table: Mapping[str, Any]) -> Seen:
-    lists = {
-        name: frozenset(str(each) for each in table[name])
-        for name in ("chips", "models", "model_kinds", "parallelism", "precisions")
+def _measured_jobs(table: Mapping[str, Any]) -> MeasuredJobs:
+    """The counts of one kind of chip; a trait that is not there had none."""
+    found: MeasuredJobs = {
+        trait: MappingProxyType({value: int(count) for value, count in table.get(trait, {}).items()})
+        for trait in TRAITS
     }
-    return Seen(num_chips=float(table["num_chips"]), **lists)
+    if table.keys() - found or any(count < 0 for counts in found.values() for count in counts.values()):
+        raise ValueError(sorted(table))
+    return MappingProxyType(found)
 
 
 def _toml(text: str, where: str) -> dict[str, Any]:

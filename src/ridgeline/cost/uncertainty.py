@@ -1,8 +1,9 @@
 """How far an estimate may be off: half of the width of the interval that holds eight of ten measured steps.
 
 Parts of a step are known to unequal degrees. Their uncertainties, each times its part's share of the step, are added in
-quadrature, as errors that do not depend on each other. What no measured step had (this chip, this way to split, so many
-chips) is one more term each.
+quadrature, as errors that do not depend on each other. So is one for each trait of the job (the chip, the way to split,
+the model's family and kind, the precision, the number of chips): whole where no measured job had it, and the less the
+more had.
 
 The numbers stand in `calibration/steps/uncertainty.toml`; they are fitted to errors of held-out steps
 (`docs/accuracy.md`).
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from math import hypot
+from math import hypot, sqrt
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ridgeline.cost.causes import (
@@ -29,15 +30,22 @@ from ridgeline.cost.causes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from ridgeline.cost.work import Part
     from ridgeline.hardware.chip import Fact
 
 ChipKind: TypeAlias = Literal["TPU", "GPU"]
 
-Unseen: TypeAlias = Literal["chip", "parallelism", "model", "model_kind", "precision", "scale"]
-"""What no measured step may have had."""
+Trait: TypeAlias = Literal["chip", "parallelism", "model", "model_kind", "precision", "scale"]
+"""What two jobs may have in common."""
+
+Traits: TypeAlias = "Mapping[Trait, str]"
+"""What a job has: the chip's name; ways to split (`ways_to_split`); `model_family`; `dense`, `moe`, `mla_moe`; the kind
+of recipe or the compute dtype; `scale`."""
+
+MeasuredJobs: TypeAlias = "Mapping[Trait, Mapping[str, int]]"
+"""How many measured jobs of one kind of chip had each value of a trait."""
 
 EXCHANGE, COMMUNICATION, ANYTHING, EXPERTS = "exchange", "communication", "anything", "experts"
 
@@ -61,42 +69,27 @@ PARTS: Final = ("arithmetic", "memory", "waiting", COMMUNICATION, EXCHANGE)
 WHOLE: Final = (ANYTHING, EXPERTS)
 """What has one of the whole step: kernels, flags and releases that no job states; the routing of tokens to experts."""
 
-UNSEEN: Final[tuple[Unseen, ...]] = ("chip", "parallelism", "model", "model_kind", "precision", "scale")
+TRAITS: Final[tuple[Trait, ...]] = ("chip", "parallelism", "model", "model_kind", "precision", "scale")
 
+PLAIN: Final = "fsdp"
+"""The way to split of a step that is shared by FSDP and replicas alone."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What the measured steps of one kind of chip had.
-
-    Attributes:
-        chips: Names.
-        models: Families, by the letters that a model's name begins with.
-        model_kinds: `dense`, `moe`, `mla`, `mla_moe`.
-        parallelism: Ways to split beside FSDP and replicas: `tp`, `cp`, `ep`, `pp`, `slices`.
-        precisions: Kinds of recipe, or the compute dtype.
-        num_chips: The most that worked together.
-    """
-
-    chips: frozenset[str]
-    models: frozenset[str]
-    model_kinds: frozenset[str]
-    parallelism: frozenset[str]
-    precisions: frozenset[str]
-    num_chips: float
+_SCALES: Final = (8, 64, 256, 1024, 4096, 16384)
+"""Numbers of chips at which a scale ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Uncertainty:
-    """Half-widths of the 80% interval, as fractions.
+    """Half-widths of the 80% interval, as fractions, and what they rest on.
 
     Attributes:
-        values: By kind of chip and `PARTS`, `WHOLE` or what is unseen: `TPU.arithmetic`, `TPU.unseen_chip`.
-        seen: What was seen, by kind of chip.
+        values: By kind of chip and `PARTS`, `WHOLE` or a trait: `TPU.arithmetic`, `TPU.unseen_chip`.
+        measured_jobs: By kind of chip.
         facts: Every number with its source.
     """
 
     values: Mapping[str, float]
-    seen: Mapping[ChipKind, Seen]
+    measured_jobs: Mapping[ChipKind, MeasuredJobs]
     facts: Mapping[str, Fact]
 
 
@@ -110,18 +103,32 @@ def model_family(name: str) -> str:
     return found[0].lower() if found else name
 
 
-def parallelism(degrees: Mapping[str, float]) -> frozenset[str]:
-    """Ways to split a step beside FSDP and replicas within a slice.
+def ways_to_split(degrees: Mapping[str, float]) -> str:
+    """How a step is split beside FSDP and replicas within a slice: `tp`, `cp`, `ep`, `pp`, `slices`, or several.
 
-    >>> sorted(parallelism({"fsdp": 64, "tp_sequence": 4, "dcn_dp": 2, "ep": 1}))
-    ['slices', 'tp']
+    >>> ways_to_split({"fsdp": 64, "tp_sequence": 4, "dcn_dp": 2, "ep": 1}), ways_to_split({"fsdp": 64})
+    ('slices tp', 'fsdp')
 
     Args:
         degrees: By mesh axis.
     """
     split = {axis for axis, degree in degrees.items() if degree > 1}
-    found = {"slices" if axis.startswith("dcn") else axis.partition("_")[0] for axis in split}
-    return frozenset(found - {"dp", "fsdp"})
+    found = {"slices" if axis.startswith("dcn") else axis.partition("_")[0] for axis in split} - {"dp", "fsdp"}
+    return " ".join(sorted(found)) or PLAIN
+
+
+def scale(num_chips: int) -> str:
+    """The scale of a number of chips: of some that differ by up to four times.
+
+    >>> scale(4), scale(256), scale(2048), scale(100_000)
+    ('up to 8', '65 to 256', '1,025 to 4,096', 'over 16,384')
+    """
+    least = 0
+    for most in _SCALES:
+        if num_chips <= most:
+            return f"{least + 1:,} to {most:,}" if least else f"up to {most:,}"
+        least = most
+    return f"over {least:,}"
 
 
 def part_shares(step: Part, *, has_experts: bool) -> dict[str, float]:
@@ -137,33 +144,59 @@ def part_shares(step: Part, *, has_experts: bool) -> dict[str, float]:
     return {**shares, ANYTHING: 1.0, EXPERTS: float(has_experts)}
 
 
+def unseen_share(measured_jobs: int) -> float:
+    """What is left of the uncertainty of a trait when some measured jobs had it.
+
+    Formula: 1/√(1 + n)
+
+    Assumes: jobs that share a trait differ from each other as much as the trait differs from others.
+
+    Source: Ridgeline docs/accuracy.md; the deviation of a group's mean, known from n of its members.
+
+    >>> unseen_share(0), unseen_share(3), unseen_share(99)
+    (1.0, 0.5, 0.1)
+    """
+    return 1.0 / sqrt(1.0 + measured_jobs)
+
+
+def measured_alike(traits: Traits, measured_jobs: MeasuredJobs) -> dict[Trait, int]:
+    """How many measured jobs had each of a job's traits.
+
+    >>> measured_alike({"chip": "v5e"}, {"chip": {"v5e": 19}}), measured_alike({"chip": "v3"}, {"chip": {"v5e": 19}})
+    ({'chip': 19}, {'chip': 0})
+    """
+    return {trait: measured_jobs.get(trait, {}).get(value, 0) for trait, value in traits.items()}
+
+
 def half_width_fraction(
-    *, share_of_part: Mapping[str, float], uncertainty: Uncertainty, kind: ChipKind, unseen: Sequence[Unseen]
+    *, share_of_part: Mapping[str, float], uncertainty: Uncertainty, kind: ChipKind, traits: Traits
 ) -> float:
     """Half of the interval's width over the estimate: low = expected/(1 + h), high = expected·(1 + h).
 
-    Formula: h = √(Σ (share · u_part)² + Σ u_unseen²)
+    Formula: h = √(Σ (share · u_part)² + Σ u_trait²/(1 + n_trait))
 
     Assumes: errors of parts do not depend on each other.
 
     Source: Ridgeline docs/accuracy.md.
 
     >>> values = {"TPU.arithmetic": 0.06, "TPU.anything": 0.08, "TPU.unseen_chip": 0.24}
-    >>> known, shares = Uncertainty(values=values, seen={}, facts={}), {"arithmetic": 1.0, "anything": 1.0}
-    >>> half_width_fraction(share_of_part=shares, uncertainty=known, kind="TPU", unseen=())
+    >>> known = Uncertainty(values=values, measured_jobs={"TPU": {"chip": {"v5e": 99}}}, facts={})
+    >>> shares = {"arithmetic": 1.0, "anything": 1.0}
+    >>> half_width_fraction(share_of_part=shares, uncertainty=known, kind="TPU", traits={})
     0.1
-    >>> half_width_fraction(share_of_part=shares, uncertainty=known, kind="TPU", unseen=["chip"])
+    >>> half_width_fraction(share_of_part=shares, uncertainty=known, kind="TPU", traits={"chip": "v3"})
     0.26
 
     Args:
         share_of_part: Of `part_shares`.
         uncertainty: What is known of errors.
         kind: Of chip.
-        unseen: What no measured step had.
+        traits: Of the job and its plan.
     """
+    alike = measured_alike(traits, uncertainty.measured_jobs.get(kind, {}))
     return hypot(
         *(share * uncertainty.values[f"{kind}.{part}"] for part, share in share_of_part.items()),
-        *(uncertainty.values[f"{kind}.unseen_{what}"] for what in unseen),
+        *(unseen_share(jobs) * uncertainty.values[f"{kind}.unseen_{trait}"] for trait, jobs in alike.items()),
     )
 
 
@@ -171,4 +204,4 @@ def uncertainty_keys() -> Iterator[str]:
     """Every key that `Uncertainty.values` must have."""
     for kind in ("TPU", "GPU"):
         yield from (f"{kind}.{part}" for part in (*PARTS, *WHOLE))
-        yield from (f"{kind}.unseen_{what}" for what in UNSEEN)
+        yield from (f"{kind}.unseen_{trait}" for trait in TRAITS)

@@ -31,6 +31,8 @@ _SCHEME_TITLES: Final = {
     "scales": "one scale left out",
     "chips": "one chip left out",
     "parallelism": "one way to split left out",
+    "model_kinds": "one kind of model left out",
+    "precisions": "one precision left out",
     IN_SAMPLE: "nothing left out",
 }
 _GROUPS: Final = {
@@ -108,7 +110,7 @@ def _row_json(row: RecordedRow) -> dict[str, Json]:
         "id": row.case.id,
         "cluster": row.case.cluster,
         "measured_s": row.case.step_s,
-        "expected_s": dict(row.expected_s),
+        "expected_s": {name: said.expected_s for name, said in row.estimates.items()},
         "low_s": scored.low,
         "high_s": scored.high,
         "error": scored.error,
@@ -228,8 +230,8 @@ def _uncertainty_table(record: Record) -> Table:
             )
             for name in names
         ),
-        note="each times its share of the step, anything and experts of the whole; unseen where no step had it; "
-        "added in quadrature",
+        note="each times its share of the step, anything and experts of the whole; unseen over √(1 + n), where n "
+        "measured jobs had it; added in quadrature",
     )
 
 

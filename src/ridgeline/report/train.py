@@ -343,6 +343,7 @@ def _plan_json(estimate: PlanEstimate) -> dict[str, Json]:
             "expected_s": jsonable(step.expected_s),
             "low_s": jsonable(step.low_s),
             "high_s": jsonable(step.high_s),
+            "widened_by": list(step.widened_by),
             "parts": part_json(step.parts),
         },
         "memory": {

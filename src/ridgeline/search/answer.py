@@ -62,6 +62,7 @@ class StepEstimate:
         expected_s: Estimate with calibrated efficiencies.
         low_s: Lower end of the estimate's interval.
         high_s: Upper end.
+        widened_by: What few measured jobs had, or none, in words.
         parts: The tree `expected_s` is composed from.
     """
 
@@ -69,6 +70,7 @@ class StepEstimate:
     expected_s: float
     low_s: float
     high_s: float
+    widened_by: tuple[str, ...]
     parts: Part
 
 

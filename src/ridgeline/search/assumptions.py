@@ -8,7 +8,6 @@ from ridgeline.cost.training.context import causal_imbalance
 from ridgeline.job.precision import takes_experts
 from ridgeline.model.accounting import operations
 from ridgeline.model.operations import ExpertMatmul
-from ridgeline.search.interval import job_uncertainty, unseen
 from ridgeline.units import format_bytes, format_fraction, format_rate_bytes_per_s
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def _assumptions(job: Job, setting: TrainingSetting, best: PlanEstimate) -> Iter
         f"links {format_fraction(efficiency.link)}, HBM {format_fraction(efficiency.hbm)}; "
         f"weight gathers hide behind {format_fraction(efficiency.overlap)} of compute"
     )
-    yield from _interval(job, best)
+    yield from _interval(best)
     if job.calibration is not None:
         yield f"efficiencies that {job.calibration.folder} states take the place of those that ship"
     if "derived" in {fact.kind for fact in (efficiency.facts[key] for key in ("matmul.bf16", "link"))}:
@@ -57,13 +56,12 @@ def _assumptions(job: Job, setting: TrainingSetting, best: PlanEstimate) -> Iter
         yield f"{job.model.mtp_layers} multi-token-prediction layer(s) are left out"
 
 
-def _interval(job: Job, best: PlanEstimate) -> Iterator[str]:
-    """How sure the estimate is, and what no measured step had."""
+def _interval(best: PlanEstimate) -> Iterator[str]:
+    """How sure the estimate is, and what makes it less so."""
     ratio = best.step.high_s / best.step.expected_s
     yield f"interval: the estimate divided and multiplied by {ratio:.3g}, which holds eight of ten measured steps"
-    new = unseen(job, best.plan.mesh, job_uncertainty(job))
-    if new:
-        yield f"never measured, so the interval is wider: {'; '.join(new.values())}"
+    if best.step.widened_by:
+        yield f"the interval is wider, as there is {'; '.join(best.step.widened_by)}"
 
 
 def _host(job: Job, best: PlanEstimate) -> Iterator[str]:

@@ -12,7 +12,7 @@ from ridgeline.cost.training.memory import largest_tensors, training_memory
 from ridgeline.cost.training.step import roofline_s, training_step
 from ridgeline.model.flop_convention import CONVENTIONS, training_flops_per_token
 from ridgeline.search.answer import Bound, MemoryEstimate, Plan, PlanEstimate, StepEstimate, Verdict
-from ridgeline.search.interval import interval_half_width
+from ridgeline.search.interval import interval_half_width, widened_by
 from ridgeline.units import format_fraction, format_seconds
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def step_estimate(
         expected_s=expected_s,
         low_s=max(least_s, expected_s / (1 + half_width)),
         high_s=expected_s * (1 + half_width),
+        widened_by=widened_by(job, degrees),
         parts=parts,
     )
 

@@ -1,4 +1,4 @@
-"""The interval around an estimate, and what makes it wider: what no measured step had."""
+"""The interval around an estimate, and what makes it wider: what few measured jobs had, or none."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.calibration import UNCERTAINTY_FILE, load_uncertainty, parse_uncertainty
-from ridgeline.cost.uncertainty import half_width_fraction, model_family, parallelism, part_shares
+from ridgeline.cost.uncertainty import (
+    half_width_fraction,
+    measured_alike,
+    model_family,
+    part_shares,
+    scale,
+    ways_to_split,
+)
 from ridgeline.model.kind import model_kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ridgeline.cost.uncertainty import ChipKind, Seen, Uncertainty, Unseen
+    from ridgeline.cost.uncertainty import ChipKind, Traits, Uncertainty
     from ridgeline.cost.work import Part
     from ridgeline.job.job import Job
 
-_FAR: Final = 2.0
-"""Times as many chips as were ever measured together: another scale."""
+_FEW: Final = 3
+"""Measured jobs from which on a trait is no longer spoken of; it then adds less than half of what it may."""
 
 
 def interval_half_width(job: Job, degrees: Mapping[str, float], step: Part) -> float:
@@ -28,12 +35,11 @@ def interval_half_width(job: Job, degrees: Mapping[str, float], step: Part) -> f
         degrees: Of the plan, by mesh axis.
         step: The tree of the plan.
     """
-    uncertainty = job_uncertainty(job)
     return half_width_fraction(
         share_of_part=part_shares(step, has_experts="moe" in model_kind(job.model)),
-        uncertainty=uncertainty,
+        uncertainty=job_uncertainty(job),
         kind=chip_kind(job),
-        unseen=tuple(unseen(job, degrees, uncertainty)),
+        traits=job_traits(job, degrees),
     )
 
 
@@ -55,35 +61,48 @@ def chip_kind(job: Job) -> ChipKind:
     return "GPU" if job.hardware.chip.torus is None else "TPU"
 
 
-def unseen(job: Job, degrees: Mapping[str, float], uncertainty: Uncertainty) -> dict[Unseen, str]:
-    """What of a plan no measured step had, each in words.
+def job_precision(job: Job) -> str:
+    """The kind of a job's recipe, or its compute dtype."""
+    recipe = job.plan.quantization
+    return job.plan.dtypes.compute if recipe is None else recipe.kind
+
+
+def job_traits(job: Job, degrees: Mapping[str, float]) -> Traits:
+    """What a plan may have in common with measured jobs.
 
     Args:
         job: What is trained where.
         degrees: Of the plan, by mesh axis.
-        uncertainty: What was measured.
     """
-    kind = chip_kind(job)
-    seen = uncertainty.seen[kind]
-    found: dict[Unseen, str] = {}
-    if job.hardware.chip.name not in seen.chips:
-        found["chip"] = f"{job.hardware.chip.name} itself"
-    if new := sorted(parallelism(degrees) - seen.parallelism):
-        found["parallelism"] = f"{', '.join(new)} on {kind}s"
-    found |= _unseen_of_model(job, seen, kind)
-    if job.hardware.num_chips > _FAR * seen.num_chips:
-        found["scale"] = f"more than {seen.num_chips:,.0f} {kind}s" if seen.num_chips else f"any number of {kind}s"
-    return found
+    return {
+        "chip": job.hardware.chip.name,
+        "parallelism": ways_to_split(degrees),
+        "model": model_family(job.model.name),
+        "model_kind": model_kind(job.model),
+        "precision": job_precision(job),
+        "scale": scale(job.hardware.num_chips),
+    }
 
 
-def _unseen_of_model(job: Job, seen: Seen, kind: ChipKind) -> dict[Unseen, str]:
-    found: dict[Unseen, str] = {}
-    architecture, recipe = model_kind(job.model), job.plan.quantization
-    if architecture not in seen.model_kinds:
-        found["model_kind"] = f"{architecture.replace('_', ' ')} models on {kind}s"
-    elif model_family(job.model.name) not in seen.models:
-        found["model"] = f"the family of {job.model.name}"
-    precision = job.plan.dtypes.compute if recipe is None else recipe.kind
-    if precision not in seen.precisions:
-        found["precision"] = f"{precision} on {kind}s"
-    return found
+def widened_by(job: Job, degrees: Mapping[str, float]) -> tuple[str, ...]:
+    """Why the interval of a plan is wider than it could be, in words: what few measured jobs had, or none.
+
+    Args:
+        job: What is trained where.
+        degrees: Of the plan, by mesh axis.
+    """
+    kind, traits = chip_kind(job), job_traits(job, degrees)
+    in_words = {
+        "chip": f"on {traits['chip']}",
+        "parallelism": f"split by {' and '.join(traits['parallelism'].split())} on {kind}s",
+        "model": f"of the family of {job.model.name} on {kind}s",
+        "model_kind": f"of {traits['model_kind'].replace('_', ' ')} models on {kind}s",
+        "precision": f"in {traits['precision']} on {kind}s",
+        "scale": f"on {traits['scale']} {kind}s",
+    }
+    alike = measured_alike(traits, job_uncertainty(job).measured_jobs[kind])
+    return tuple(f"{_how_few(jobs)} {in_words[trait]}" for trait, jobs in alike.items() if jobs < _FEW)
+
+
+def _how_few(jobs: int) -> str:
+    return {0: "no measured job", 1: "only one measured job"}.get(jobs, f"only {jobs} measured jobs")

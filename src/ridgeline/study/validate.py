@@ -7,6 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.causes import time_by_cause
+from ridgeline.cost.uncertainty import scale
 from ridgeline.errors import InputError, RidgelineError
 from ridgeline.job.own_calibration import read_own_calibration
 from ridgeline.search.train import cost_pinned
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from ridgeline.study.measured.case import MeasuredCase, MemoryCase
     from ridgeline.study.measured.files import MeasuredCases
     from ridgeline.study.validate_serving import ValidatedServing
-
-_SCALES: Final = (8, 64, 256, 1024)
-"""Numbers of chips at which a group of the same scale ends."""
 
 _GRADED: Final = ("A", "B")
 
@@ -230,20 +228,6 @@ def _spread(case: MeasuredCase, expected: float) -> tuple[float, float] | None:
     return min(values), max(values)
 
 
-def _scale(chips: int) -> str:
-    """The group of a number of chips.
-
-    >>> _scale(4), _scale(256), _scale(2048)
-    ('up to 8', '65 to 256', 'over 1,024')
-    """
-    least = 0
-    for most in _SCALES:
-        if chips <= most:
-            return f"{least + 1:,} to {most:,}" if least else f"up to {most}"
-        least = most
-    return f"over {least:,}"
-
-
 def _grade(case: MeasuredCase) -> str:
     return "A and B" if case.quality in _GRADED else "others"
 
@@ -253,7 +237,7 @@ GROUPS: Final[Mapping[str, Callable[[MeasuredCase], str]]] = {
     "chip": lambda case: case.chip,
     "model_kind": lambda case: case.model_kind,
     "precision": lambda case: case.precision,
-    "chips": lambda case: _scale(case.chips),
+    "chips": lambda case: scale(case.chips),
     "slices": lambda case: f"{case.slices}",
     "quality": lambda case: case.quality,
     "graded": _grade,

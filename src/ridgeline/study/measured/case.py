@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ridgeline.model.kind import ModelKind, model_kind
+from ridgeline.search.interval import job_precision, job_traits
 
 if TYPE_CHECKING:
+    from ridgeline.cost.uncertainty import Traits
     from ridgeline.job.job import Job
 
 Metric: TypeAlias = Literal["step_time_s", "tokens_per_s_per_chip"]
@@ -83,8 +85,12 @@ class MeasuredCase:
     @property
     def precision(self) -> str:
         """The recipe's kind, or the compute dtype."""
-        recipe = self.job.plan.quantization
-        return self.job.plan.dtypes.compute if recipe is None else recipe.kind
+        return job_precision(self.job)
+
+    @property
+    def traits(self) -> Traits:
+        """What it may have in common with other jobs."""
+        return job_traits(self.job, self.job.plan.mesh)
 
     @property
     def cluster(self) -> str:

@@ -5,30 +5,22 @@ priors of kernels  →  factors fitted to steps, every fold in lockstep  →  er
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ridgeline.cost.calibration import load_efficiency, load_prior
-from ridgeline.cost.uncertainty import PARTS, WHOLE, part_shares
+from ridgeline.cost.calibration import load_efficiency, load_prior, load_uncertainty
 from ridgeline.errors import InputError
 from ridgeline.study.measured.files import PUBLISHED, published_cases, read_cases
-from ridgeline.study.steps.cross_validation import BY_CLUSTER, SCHEMES, fold, folds, held_out_s
+from ridgeline.study.steps.cross_validation import BY_CLUSTER, SCHEMES, folds, held_out_s
+from ridgeline.study.steps.evidence import TERMS, count_jobs, evidence, joined
 from ridgeline.study.steps.fit import fit
-from ridgeline.study.steps.interval import (
-    PRIORS,
-    UNSEEN_PRIORS,
-    cross_validated_widths,
-    fit_uncertainties,
-    half_widths,
-    unseen_uncertainty,
-)
+from ridgeline.study.steps.interval import PRIORS, cross_validated_widths, fit_uncertainties
 from ridgeline.study.steps.observations import observations
-from ridgeline.study.steps.parameters import KINDS, PARAMETERS, with_factors
-from ridgeline.study.steps.record import IN_SAMPLE, RECORD_FILE, Record, RecordedRow, record_csv
+from ridgeline.study.steps.parameters import KINDS
+from ridgeline.study.steps.record import IN_SAMPLE, RECORD_FILE, Estimate, Record, RecordedRow, record_csv
 from ridgeline.study.steps.writing import steps_toml, uncertainty_toml
 
 if TYPE_CHECKING:
@@ -38,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ridgeline.cost.efficiency import Efficiency
+    from ridgeline.cost.uncertainty import ChipKind, MeasuredJobs, Uncertainty
     from ridgeline.study.measured.case import Skipped
     from ridgeline.study.measured.files import MeasuredCases
     from ridgeline.study.steps.cross_validation import Folds
@@ -50,8 +43,27 @@ SHIPPED: Final = "published"
 IDENTIFIED: Final = 0.8
 """A parameter is settled where rows leave at most so much of its prior's standard deviation, on one chip at least."""
 
-_SCHEME_OF_UNSEEN: Final = {"chip": "chips", "model": "families", "scale": "scales", "parallelism": "parallelism"}
-_INTERVAL_PARTS: Final = (*PARTS, *WHOLE)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Before:
+    """What is known before these cases are looked at.
+
+    Attributes:
+        efficiency: Of a chip.
+        uncertainty: Of estimates with it; None where no whole step has been looked at.
+    """
+
+    efficiency: Callable[[str], Efficiency]
+    uncertainty: Uncertainty | None
+
+    def priors(self, kind: str) -> NDArray[np.float64]:
+        """Uncertainties of a kind of chip; [terms]."""
+        known = self.uncertainty
+        return np.array([PRIORS[term] if known is None else known.values[f"{kind}.{term}"] for term in TERMS])
+
+    def measured_jobs(self, kind: ChipKind) -> MeasuredJobs:
+        """Jobs that the efficiencies rest on."""
+        return {} if self.uncertainty is None else self.uncertainty.measured_jobs[kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +98,8 @@ def calibrate(
     """
     fitted_on = fitted_on or datetime.now(tz=UTC).date()
     cases = _cases(paths)
-    rows, left_out = observations(cases.training, prior_of=_prior_of(cases), progress=progress)
+    before = _before(cases)
+    rows, left_out = observations(cases.training, prior_of=before.efficiency, progress=progress)
     if not rows:
         raise InputError(
             "no measured step that can be used",
@@ -98,8 +111,8 @@ def calibrate(
     folded = folds(rows)
     held = _not_identified(fit(rows, folded.selections[:1], progress=progress), rows)
     fits = fit(rows, folded.selections, held=held, progress=progress)
-    shares = _shares(rows, fits)
-    uncertainties, widths = _interval(rows, folded, fits, shares)
+    uncertainties, widths = _interval(rows, folded, fits, before)
+    jobs = {kind: joined(before.measured_jobs(kind), _jobs_of_kind(rows, kind)) for kind in KINDS}
     record = Record(
         rows=_recorded(rows, folded, fits, widths),
         settled=_settled(rows, fits),
@@ -112,7 +125,7 @@ def calibrate(
         skipped=(*cases.skipped, *left_out),
         files={
             **steps_toml(rows, fits, held=held, fitted_on=fitted_on),
-            **uncertainty_toml(rows, uncertainties, fitted_on=fitted_on),
+            **uncertainty_toml(rows, uncertainties, jobs, fitted_on=fitted_on),
             RECORD_FILE: record_csv(record.rows),
         },
     )
@@ -125,11 +138,16 @@ def _cases(paths: Sequence[str]) -> MeasuredCases:
     return read_cases([*own, *([str(PUBLISHED)] if SHIPPED in paths else [])])
 
 
-def _prior_of(cases: MeasuredCases) -> Callable[[str], Efficiency]:
-    """What is known without these cases: kernels alone, if the shipped calibration has seen any of them."""
+def _before(cases: MeasuredCases) -> _Before:
+    """What ships, or kernels alone if it has seen any of these cases."""
     shipped = {(case.id, case.measured) for case in published_cases().training}
-    has_seen = any((case.id, case.measured) in shipped for case in cases.training)
-    return load_prior if has_seen else load_efficiency
+    if any((case.id, case.measured) in shipped for case in cases.training):
+        return _Before(efficiency=load_prior, uncertainty=None)
+    return _Before(efficiency=load_efficiency, uncertainty=load_uncertainty())
+
+
+def _jobs_of_kind(rows: Sequence[Observation], kind: str) -> MeasuredJobs:
+    return count_jobs(row.case for row in rows if row.kind == kind)
 
 
 def _not_identified(fits: Fits, rows: Sequence[Observation]) -> frozenset[tuple[str, str]]:
@@ -146,69 +164,39 @@ def _not_identified(fits: Fits, rows: Sequence[Observation]) -> frozenset[tuple[
     )
 
 
-def _shares(rows: Sequence[Observation], fits: Fits) -> NDArray[np.float64]:
-    """Shares of the parts in every step as fitted; [rows, parts]."""
-    found: list[list[float]] = []
-    for row in rows:
-        chip = fits.chips.index(row.case.chip)
-        factors = {each.key: fits.factors[0, chip, index] for index, each in enumerate(PARAMETERS)}
-        shares = part_shares(row.step(with_factors(row.prior, factors)), has_experts="moe" in row.case.model_kind)
-        found.append([shares[part] for part in _INTERVAL_PARTS])
-    return np.array(found)
-
-
 def _interval(
-    rows: Sequence[Observation], folded: Folds, fits: Fits, shares: NDArray[np.float64]
-) -> tuple[dict[str, float], NDArray[np.float64]]:
-    """Uncertainties by key, and half-widths of rows by uncertainties that were fitted without them."""
-    measured = np.log([row.case.step_s for row in rows])
-    errors = {scheme.name: np.log(held_out_s(fits, folded, scheme.name)) - measured for scheme in SCHEMES}
-    weights, priors = cluster_weights(rows), np.array([PRIORS[part] for part in _INTERVAL_PARTS])
-    parts = np.array([fold(row.case.cluster) for row in rows])
-    found: dict[str, float] = {}
-    widths = np.empty(len(rows))
+    rows: Sequence[Observation], folded: Folds, fits: Fits, before: _Before
+) -> tuple[dict[str, float], dict[str, NDArray[np.float64]]]:
+    """Uncertainties by key; by scheme, half-widths of rows by uncertainties that were fitted without them."""
+    values: dict[str, float] = {}
+    widths = {name: np.full(len(rows), np.nan) for name in (*folded.unseen_by, IN_SAMPLE)}
     for kind in KINDS:
-        found |= {f"{kind}.{part}": PRIORS[part] for part in _INTERVAL_PARTS}
-        found |= {f"{kind}.unseen_{what}": value for what, value in UNSEEN_PRIORS.items()}
-        those = np.array([row.kind == kind for row in rows])
-        if not those.any():
-            continue
-        data = (errors[BY_CLUSTER][those], shares[those], weights[those])
-        values = fit_uncertainties(*data, priors=priors)
-        found |= {f"{kind}.{part}": float(value) for part, value in zip(_INTERVAL_PARTS, values, strict=True)}
-        widths[those] = cross_validated_widths(*data, priors=priors, parts=list(parts[those]))
-        known = half_widths(shares, values)
-        for what, scheme in _SCHEME_OF_UNSEEN.items():
-            left_out = those & (folded.unseen_by[scheme] > 0)
-            if left_out.any():
-                term = unseen_uncertainty(errors[scheme][left_out], known[left_out], weights[left_out])
-                found[f"{kind}.unseen_{what}"] = term
-    return found, widths
-
-
-def cluster_weights(rows: Sequence[Observation]) -> NDArray[np.float64]:
-    """Of rows, so that those of one cluster add up to 1."""
-    sizes = Counter(row.case.cluster for row in rows)
-    return np.array([1.0 / sizes[row.case.cluster] for row in rows])
+        told = evidence(rows, folded, fits, kind=kind, seen_before=before.measured_jobs(kind))
+        found = fit_uncertainties(told, before.priors(kind))
+        values |= {f"{kind}.{term}": float(value) for term, value in zip(TERMS, found, strict=True)}
+        held_out = cross_validated_widths(told, before.priors(kind))
+        for name in folded.unseen_by:
+            of_scheme = told.schemes == name
+            widths[name][told.rows[of_scheme]] = held_out[of_scheme]
+        all_rows = told.of_scheme(BY_CLUSTER)
+        widths[IN_SAMPLE][all_rows.rows] = all_rows.half_widths(found)
+    return values, widths
 
 
 def _recorded(
-    rows: Sequence[Observation], folded: Folds, fits: Fits, widths: NDArray[np.float64]
+    rows: Sequence[Observation], folded: Folds, fits: Fits, widths: Mapping[str, NDArray[np.float64]]
 ) -> tuple[RecordedRow, ...]:
     """Every row with the estimates of the fits that did not see it."""
-    estimates = {scheme.name: held_out_s(fits, folded, scheme.name) for scheme in SCHEMES}
+    expected_s = {scheme.name: held_out_s(fits, folded, scheme.name) for scheme in SCHEMES}
+    expected_s[IN_SAMPLE] = fits.expected_s[0]
     return tuple(
         RecordedRow(
             case=row.case,
-            expected_s={
-                IN_SAMPLE: float(fits.expected_s[0, index]),
-                **{
-                    name: float(expected_s[index])
-                    for name, expected_s in estimates.items()
-                    if folded.unseen_by[name][index] > 0
-                },
+            estimates={
+                name: Estimate(expected_s=float(times_s[index]), half_width=float(widths[name][index]))
+                for name, times_s in expected_s.items()
+                if name == IN_SAMPLE or folded.unseen_by[name][index] > 0
             },
-            half_width=float(widths[index]),
         )
         for index, row in enumerate(rows)
     )

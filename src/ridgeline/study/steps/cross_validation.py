@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ridgeline.cost.uncertainty import model_family, parallelism
+from ridgeline.cost.uncertainty import PLAIN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from ridgeline.cost.uncertainty import Trait
     from ridgeline.study.measured.case import MeasuredCase
     from ridgeline.study.steps.fit import Fits
     from ridgeline.study.steps.observations import Observation
@@ -23,30 +24,6 @@ BY_CLUSTER: Final = "clusters"
 """The scheme whose errors are the headline: clusters left out, a tenth at a time."""
 
 _FOLDS: Final = 10
-_SCALES: Final = (8, 64, 256, 1024)
-"""Numbers of chips at which a scale ends."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheme:
-    """A way to part rows.
-
-    Attributes:
-        name: What is left out: `clusters`, `families`, `scales`, `chips`, `parallelism`.
-        part: Of a case, which part it belongs to; "" where there is nothing to leave out.
-    """
-
-    name: str
-    part: Callable[[MeasuredCase], str]
-
-
-def scale(chips: int) -> str:
-    """The scale of a number of chips, by where it ends.
-
-    >>> scale(8), scale(9), scale(4096)
-    ('8', '64', 'over 1024')
-    """
-    return next((str(most) for most in _SCALES if chips <= most), f"over {_SCALES[-1]}")
 
 
 def fold(cluster: str) -> str:
@@ -54,14 +31,36 @@ def fold(cluster: str) -> str:
     return str(int.from_bytes(sha256(cluster.encode()).digest()[:4], "big") % _FOLDS)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """A way to part rows.
+
+    Attributes:
+        name: What is left out.
+        trait: What the cases of a part have in common; None where they are a tenth of the clusters.
+    """
+
+    name: str
+    trait: Trait | None = None
+
+    def part(self, case: MeasuredCase) -> str:
+        """Which part a case belongs to; "" where there is nothing to leave out: FSDP alone is no way to split."""
+        if self.trait is None:
+            return fold(case.cluster)
+        value = case.traits[self.trait]
+        return "" if value == PLAIN else value
+
+
 SCHEMES: Final = (
-    Scheme(name=BY_CLUSTER, part=lambda case: fold(case.cluster)),
-    Scheme(name="families", part=lambda case: model_family(case.model)),
-    Scheme(name="scales", part=lambda case: scale(case.chips)),
-    Scheme(name="chips", part=lambda case: case.chip),
-    Scheme(name="parallelism", part=lambda case: " ".join(sorted(parallelism(case.job.plan.mesh)))),
+    Scheme(name=BY_CLUSTER),
+    Scheme(name="families", trait="model"),
+    Scheme(name="scales", trait="scale"),
+    Scheme(name="chips", trait="chip"),
+    Scheme(name="parallelism", trait="parallelism"),
+    Scheme(name="model_kinds", trait="model_kind"),
+    Scheme(name="precisions", trait="precision"),
 )
-"""Tenths of the clusters; one family of models; one scale; one chip; one way to split."""
+"""Tenths of the clusters; then, one at a time, what has a trait in common."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

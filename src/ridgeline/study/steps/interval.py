@@ -1,9 +1,9 @@
-"""How wide the interval must be: uncertainties of a step's parts, fitted to the errors of held-out steps.
+"""How wide the interval must be: uncertainties of steps' parts and jobs' traits, fitted to errors of held-out steps.
 
 An error is taken to be as likely as Student's t says, with eight of ten within the half-width of
-`cost/uncertainty.py`. The most likely uncertainties near their priors are then scaled together until eight of ten
-clusters lie inside. What was never measured gets the term that brings a cross-validation that leaves such things out
-to eight of ten as well.
+`cost/uncertainty.py`. The most likely uncertainties near their priors are then scaled: those of parts until eight of
+ten clusters lie inside when clusters are left out, that of a trait until eight of ten do when all that have it in
+common are. Few jobs do not move them far.
 """
 
 from __future__ import annotations
@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ridgeline.cost.uncertainty import TRAITS
+from ridgeline.study.steps.cross_validation import BY_CLUSTER, SCHEMES
+from ridgeline.study.steps.evidence import STEP_TERMS, TERMS
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
+
+    from ridgeline.study.steps.evidence import Evidence
 
 COVERED: Final = 0.8
 """Part of clusters that the interval is to hold."""
@@ -28,21 +34,15 @@ PRIORS: Final[Mapping[str, float]] = {
     "exchange": 0.4,
     "anything": 0.08,
     "experts": 0.08,
+    **{f"unseen_{trait}": 0.1 for trait in TRAITS},
 }
 """Half-widths before errors are looked at: kernels are timed by themselves, the routing of tokens is not."""
 
-UNSEEN_PRIORS: Final[Mapping[str, float]] = {
-    "chip": 0.15,
-    "parallelism": 0.15,
-    "model": 0.05,
-    "model_kind": 0.1,
-    "precision": 0.07,
-    "scale": 0.07,
-}
-"""Of what was never measured. Kinds of models and precisions stay there: too few were measured to leave one out."""
+PRIOR_JOBS: Final = 10.0
+"""Jobs that a prior is worth when a scale is settled."""
 
-LEAST_UNSEEN: Final = 0.02
-"""What was never measured widens the interval at least so much."""
+LEAST_UNSEEN: Final = 0.05
+"""A trait that was never measured widens the interval at least so much."""
 
 _FREEDOM: Final = 4.0
 _QUANTILE: Final = 1.533
@@ -53,39 +53,49 @@ _DEVIATION: Final = 0.5
 
 _FIRST_MOVE, _LAST_MOVE = 0.5, 0.01
 _WIDEST: Final = 1.0
+_LEAST_SQUARE: Final = 1e-6
+_ROUNDS: Final = 4
+"""In which uncertainties are scaled one after the other, each beside what the others are by then."""
+
+_SCALED: Final[Mapping[str, list[int]]] = {
+    scheme.name: [TERMS.index(term) for term in (STEP_TERMS if trait is None else (f"unseen_{trait}",))]
+    for scheme in SCHEMES
+    for trait in (scheme.trait,)
+}
+"""What a scheme of cross-validation scales: numbers of terms."""
 
 
-def half_widths(shares: NDArray[np.float64], uncertainties: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Half-widths of rows; `uncertainty.half_width_fraction` of each one.
-
-    Args:
-        shares: [rows, parts].
-        uncertainties: [parts].
-    """
-    return np.sqrt(((shares * uncertainties) ** 2).sum(axis=1))
-
-
-def fit_uncertainties(
-    errors: NDArray[np.float64],
-    shares: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    *,
-    priors: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Uncertainties of parts under which eight of ten clusters lie inside.
+def fit_uncertainties(evidence: Evidence, priors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Uncertainties under which eight of ten clusters lie inside, whatever was left out; [terms].
 
     Args:
-        errors: Logarithms of expected over measured, of held-out rows; [rows].
-        shares: Of parts in each step; [rows, parts].
-        weights: Of rows; those of a cluster add up to 1.
-        priors: [parts].
+        evidence: Held-out steps.
+        priors: [terms].
     """
+    if not len(evidence.errors):
+        return priors
+    likely = _most_likely(evidence, priors)
+    found, least = likely, np.where([term in STEP_TERMS for term in TERMS], 0.0, LEAST_UNSEEN)
+    for _ in range(_ROUNDS):
+        for scheme, terms in _SCALED.items():
+            held_out = evidence.of_scheme(scheme)
+            if len(held_out.errors):
+                found = found.copy()
+                found[terms] *= _wanted_factor(held_out, found, terms)
+                found = np.clip(found, least, _WIDEST)
+    jobs = float(evidence.of_scheme(BY_CLUSTER).weights.sum())
+    return likely * (found / likely) ** (jobs / (jobs + PRIOR_JOBS))
+
+
+def _most_likely(evidence: Evidence, priors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """By a search along one uncertainty at a time."""
 
     def unlikelihood(logarithms: NDArray[np.float64]) -> float:
-        scales = half_widths(shares, np.exp(logarithms)) / _QUANTILE
-        rows = np.log(scales) + (_FREEDOM + 1) / 2 * np.log1p((errors / scales) ** 2 / _FREEDOM)
+        scales = evidence.half_widths(np.exp(logarithms)) / _QUANTILE
+        rows = np.log(scales) + (_FREEDOM + 1) / 2 * np.log1p((evidence.errors / scales) ** 2 / _FREEDOM)
         pull = ((logarithms - np.log(priors)) / _DEVIATION) ** 2 / 2
-        return float((weights * rows).sum() + pull.sum())
+        # A job counts once, in however many schemes it is held out.
+        return float((evidence.weights * rows).sum() / len(SCHEMES) + pull.sum())
 
     point, move = np.log(priors), _FIRST_MOVE
     best = unlikelihood(point)
@@ -98,20 +108,32 @@ def fit_uncertainties(
                     point, best = trial, found
         if best == before:
             move /= 2
-    uncertainties = np.exp(point)
-    return np.minimum(uncertainties * _scale(errors, half_widths(shares, uncertainties), weights), _WIDEST)
+    return np.exp(point)
 
 
-def unseen_uncertainty(errors: NDArray[np.float64], widths: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    """The further term under which eight of ten clusters lie inside, when what they have in common was left out.
+def _wanted_factor(held_out: Evidence, uncertainties: NDArray[np.float64], terms: list[int]) -> float:
+    """By what some uncertainties must be multiplied, beside the others, for eight of ten clusters to lie inside."""
+    moving = held_out.squares[:, terms] @ uncertainties[terms] ** 2
+    others = held_out.squares @ uncertainties**2 - moving
+    wanted = np.maximum(np.expm1(np.abs(held_out.errors)) ** 2 - others, 0.0) / moving
+    jobs = float(held_out.weights.sum())
+    # Of n jobs, the share that holds the next one too, in the mean over all orders.
+    share = min(COVERED * (jobs + 1) / jobs, 1.0)
+    return float(np.sqrt(max(weighted_quantile(wanted, held_out.weights, share), _LEAST_SQUARE)))
+
+
+def cross_validated_widths(evidence: Evidence, priors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Half-widths from uncertainties that were fitted without the tenth of the clusters that they are of; [entries].
 
     Args:
-        errors: Logarithms of expected over measured, of rows held out with all that are like them.
-        widths: Half-widths of their intervals, of things that were seen.
-        weights: Of rows.
+        evidence: Held-out steps.
+        priors: [terms].
     """
-    wanted = np.sqrt(np.maximum(np.expm1(np.abs(errors)) ** 2 - widths**2, 0.0))
-    return float(np.clip(weighted_quantile(wanted, weights, COVERED), LEAST_UNSEEN, _WIDEST))
+    widths = np.empty(len(evidence.errors))
+    for tenth in np.unique(evidence.tenths):
+        out = evidence.tenths == tenth
+        widths[out] = evidence.where(out).half_widths(fit_uncertainties(evidence.where(~out), priors))
+    return widths
 
 
 def coverage(errors: NDArray[np.float64], widths: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
@@ -128,33 +150,3 @@ def weighted_quantile(values: NDArray[np.float64], weights: NDArray[np.float64],
     order = np.argsort(values)
     reached = np.cumsum(weights[order]) / weights.sum()
     return float(values[order][min(int(np.searchsorted(reached, share)), len(values) - 1)])
-
-
-def _scale(errors: NDArray[np.float64], widths: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    """By how much all half-widths must grow for eight of ten."""
-    return weighted_quantile(np.expm1(np.abs(errors)) / widths, weights, COVERED)
-
-
-def cross_validated_widths(
-    errors: NDArray[np.float64],
-    shares: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    *,
-    priors: NDArray[np.float64],
-    parts: Sequence[str],
-) -> NDArray[np.float64]:
-    """Half-widths of rows from uncertainties that were fitted without the part that they belong to.
-
-    Args:
-        errors: As for `fit_uncertainties`.
-        shares: As for `fit_uncertainties`.
-        weights: As for `fit_uncertainties`.
-        priors: As for `fit_uncertainties`.
-        parts: Of every row, which part.
-    """
-    widths = np.empty(len(errors))
-    for part in sorted(set(parts)):
-        out = np.array([each == part for each in parts])
-        found = fit_uncertainties(errors[~out], shares[~out], weights[~out], priors=priors) if not out.all() else priors
-        widths[out] = half_widths(shares[out], found)
-    return widths

@@ -35,18 +35,29 @@ _COLUMNS: Final = (*(scheme.name for scheme in SCHEMES), IN_SAMPLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """What a fit says of a step.
+
+    Attributes:
+        expected_s: Time.
+        half_width: Of the interval, as a fraction, from uncertainties that were fitted without the step.
+    """
+
+    expected_s: float
+    half_width: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRow:
     """A measured step and what fits that did not see it say.
 
     Attributes:
         case: The measurement.
-        expected_s: By scheme of cross-validation, and `in_sample`; a scheme that does not leave the row out is absent.
-        half_width: Of the interval, as a fraction, from uncertainties that were fitted without the row.
+        estimates: By scheme of cross-validation, and `in_sample`; a scheme that does not leave the row out is absent.
     """
 
     case: MeasuredCase
-    expected_s: Mapping[str, float]
-    half_width: float
+    estimates: Mapping[str, Estimate]
 
     @property
     def kind(self) -> str:
@@ -55,13 +66,13 @@ class RecordedRow:
 
     def scored(self, scheme: str = BY_CLUSTER) -> ScoredRow:
         """Beside the estimate of a scheme, as `validate` scores it: in step times."""
-        expected_s = self.expected_s[scheme]
+        said = self.estimates[scheme]
         return ScoredRow(
             cluster=self.case.cluster,
             measured=self.case.step_s,
-            expected=expected_s,
-            low=expected_s / (1 + self.half_width),
-            high=expected_s * (1 + self.half_width),
+            expected=said.expected_s,
+            low=said.expected_s / (1 + said.half_width),
+            high=said.expected_s * (1 + said.half_width),
         )
 
 
@@ -87,7 +98,7 @@ class Record:
         return {
             name: _scores(those, name, [row.kind for row in those])
             for name in _COLUMNS
-            for those in [[row for row in self.rows if name in row.expected_s]]
+            for those in [[row for row in self.rows if name in row.estimates]]
         }
 
     @property
@@ -124,28 +135,24 @@ def shipped_record() -> Record:
 
 
 def record_csv(rows: Sequence[RecordedRow]) -> str:
-    """The text of a record."""
+    """The text of a record: a line for each step and scheme."""
     text = StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("id", *_COLUMNS, "half_width"))
+    writer.writerow(("id", "left_out", "expected_s", "half_width"))
     for row in rows:
-        times_s = (f"{row.expected_s[name]:.6g}" if name in row.expected_s else "" for name in _COLUMNS)
-        writer.writerow((row.case.id, *times_s, f"{row.half_width:.4g}"))
+        for name, said in row.estimates.items():
+            writer.writerow((row.case.id, name, f"{said.expected_s:.6g}", f"{said.half_width:.4g}"))
     return text.getvalue()
 
 
 def read_record(text: str, cases: Sequence[MeasuredCase]) -> tuple[RecordedRow, ...]:
     """The rows of a record whose cases are still there."""
     by_id = {case.id: case for case in cases}
-    return tuple(
-        RecordedRow(
-            case=by_id[row["id"]],
-            expected_s={name: float(row[name]) for name in _COLUMNS if row[name]},
-            half_width=float(row["half_width"]),
-        )
-        for row in csv.DictReader(StringIO(text))
-        if row["id"] in by_id
-    )
+    found: dict[str, dict[str, Estimate]] = {}
+    for line in csv.DictReader(StringIO(text)):
+        said = Estimate(expected_s=float(line["expected_s"]), half_width=float(line["half_width"]))
+        found.setdefault(line["id"], {})[line["left_out"]] = said
+    return tuple(RecordedRow(case=by_id[name], estimates=said) for name, said in found.items() if name in by_id)
 
 
 def _scores(rows: Sequence[RecordedRow], scheme: str, values: Sequence[str]) -> dict[str, Score]:

@@ -8,24 +8,21 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ridgeline.cost.calibration import UNCERTAINTY_FILE
-from ridgeline.cost.uncertainty import model_family, parallelism, uncertainty_keys
+from ridgeline.cost.uncertainty import uncertainty_keys
 from ridgeline.hardware.chip import Fact
 from ridgeline.study.kernels.writing import calibration_toml
-from ridgeline.study.steps.parameters import KINDS
 from ridgeline.units import format_things
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import date
 
+    from ridgeline.cost.uncertainty import MeasuredJobs
     from ridgeline.study.steps.fit import Fits
     from ridgeline.study.steps.observations import Observation
 
 _SOURCE: Final = "Ridgeline docs/accuracy.md"
 _MOST_NAMED: Final = 4
-
-NOT_LEFT_OUT: Final = ("unseen_model_kind", "unseen_precision")
-"""Uncertainties that no cross-validation settles."""
 
 
 def steps_toml(
@@ -63,19 +60,23 @@ def steps_toml(
 
 
 def uncertainty_toml(
-    rows: Sequence[Observation], uncertainties: Mapping[str, float], *, fitted_on: date
+    rows: Sequence[Observation],
+    uncertainties: Mapping[str, float],
+    measured_jobs: Mapping[str, MeasuredJobs],
+    *,
+    fitted_on: date,
 ) -> dict[str, str]:
     """The file of uncertainties, by name.
 
     Args:
         rows: Measured steps.
         uncertainties: By key.
+        measured_jobs: By kind of chip, of all steps that the efficiencies rest on.
         fitted_on: The day.
     """
     lines = ["# Half-widths of the interval that holds eight of ten measured steps. Method: docs/accuracy.md."]
     for key in uncertainty_keys():
-        kind = key.partition(".")[0]
-        those = [row for row in rows if kind == row.kind and not key.endswith(NOT_LEFT_OUT)]
+        those = [row for row in rows if row.kind == key.partition(".")[0]]
         lines += (
             "",
             f"[{key}]",
@@ -84,29 +85,17 @@ def uncertainty_toml(
             f'source = "{_SOURCE}"',
             f'note = "{_fitted_to(those, fitted_on)}"',
         )
-    for kind in KINDS:
-        lines += ("", f"[seen.{kind}]", *_seen([row for row in rows if row.kind == kind]))
+    lines += ("", "# Measured jobs by what they had.")
+    for kind, of_trait in measured_jobs.items():
+        for trait, counts in of_trait.items():
+            lines += ("", f"[measured_jobs.{kind}.{trait}]")
+            lines += (f'"{value}" = {count}' for value, count in sorted(counts.items()))
     return {UNCERTAINTY_FILE: "\n".join(lines) + "\n"}
-
-
-def _seen(rows: Sequence[Observation]) -> Iterator[str]:
-    """What measured steps had."""
-    lists = {
-        "chips": {row.case.chip for row in rows},
-        "models": {model_family(row.case.model) for row in rows},
-        "model_kinds": {row.case.model_kind for row in rows},
-        "parallelism": {way for row in rows for way in parallelism(row.case.job.plan.mesh)},
-        "precisions": {row.case.precision for row in rows},
-    }
-    for name, values in lists.items():
-        quoted = (f'"{value}"' for value in sorted(values))
-        yield f"{name} = [{', '.join(quoted)}]"
-    yield f"num_chips = {max((row.case.chips for row in rows), default=0)}"
 
 
 def _fitted_to(rows: Sequence[Observation], fitted_on: date) -> str:
     if not rows:
-        return "A prior: nothing that was measured tells."
+        return "As before: nothing that was measured tells."
     clusters = len({row.case.cluster for row in rows})
     return (
         f"Fitted on {fitted_on.isoformat()} to {format_things(len(rows), 'step')} of {format_things(clusters, 'job')}."
