@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.hardware.catalog import chip_names
+from ridgeline.hardware.catalog import chip_names, load_chip
 from ridgeline.hardware.chip import Fact
 from ridgeline.hardware.figures import OWN_FIGURES, PEAK, own_figures, with_figures
 from ridgeline.hardware.topology import parse_slice
@@ -25,7 +25,8 @@ def test_what_was_replaced_can_be_read_off_the_machine(name: str, own: dict[str,
 
 @pytest.mark.parametrize("name", chip_names())
 def test_a_chip_of_the_catalogue_has_no_figures_of_the_users(name: str) -> None:
-    hardware = parse_slice(f"{name}:8" if name[0] in "abghm" else f"{name}:{'4x4' if name in V2D else '4x4x4'}")
+    is_tpu = load_chip(name).torus is not None
+    hardware = parse_slice(f"{name}:{'4x4' if name in V2D else '4x4x4'}" if is_tpu else f"{name}:8")
 
     assert own_figures(hardware.chip) == {}
     assert with_figures(hardware, {}) == hardware

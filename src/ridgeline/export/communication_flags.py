@@ -10,6 +10,7 @@ from math import ceil, log2
 from typing import TYPE_CHECKING, Any, Final
 
 from ridgeline.export.xla_flags import XlaFlag
+from ridgeline.hardware.catalog import load_chip
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ _FILE: Final = "communication_flags.toml"
 
 _LAYER: Final = "layer_bytes"
 """The value that stands for what a layer moves."""
+
+_EVERY_GPU: Final = "gpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +98,8 @@ def _applies(rule: _Rule, chip: str, carried: Mapping[str, AbstractSet[str]], tr
     kinds = [rule.collective] if rule.collective else list(carried)
     engines = {engine for kind in kinds for engine in carried.get(kind, ())}
     is_carried = rule.engine in engines if rule.engine else bool(engines) or not rule.collective
-    return chip in rule.chips and is_carried and (not rule.needs or rule.needs in traits)
+    is_named = chip in rule.chips or (_EVERY_GPU in rule.chips and load_chip(chip).torus is None)
+    return is_named and is_carried and (not rule.needs or rule.needs in traits)
 
 
 @cache

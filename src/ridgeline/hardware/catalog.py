@@ -7,6 +7,7 @@ reads them.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from functools import cache
 from importlib import resources
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _VENDORS = ("google", "nvidia", "amd")
 _PEAK = "peak_flops_per_s."
+_BETWEEN_WORDS = re.compile(r"[\s_-]+")
+_MAKER = re.compile(r"^(nvidia-|amd-)?(instinct-|geforce-)?(tpu-)?")
 
 
 @cache
@@ -52,8 +55,12 @@ def load_chip(name: str, *, where: str = "chip") -> Chip:
 
 
 def find_chip(name: str) -> Chip | None:
-    """The chip of that name or alias, or None; a dash may be written as an underscore."""
-    return _by_any_name().get(name.strip().lower().replace("_", "-"))
+    """The chip of that name or alias, or None: `NVIDIA H200-SXM-141GB` and `h200_sxm` are `h200`.
+
+    Capitals, underscores, spaces and the maker in front make no difference.
+    """
+    key = "-".join(_BETWEEN_WORDS.split(name.strip().lower()))
+    return _by_any_name().get(_MAKER.sub("", key))
 
 
 def parse_shape(text: str) -> tuple[int, ...]:

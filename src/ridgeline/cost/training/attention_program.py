@@ -24,16 +24,17 @@ It has 7 products instead of 5, and begins every tile twice. Measured over forwa
 40.1/24.5 of tokamax's.
 Source: yxanul/yxTPU (183bdc5, results/RESULTS.md, 2026-07-20)."""
 
+_HOPPER: Final = ("h100", "h100-pcie", "h100-nvl", "h20", "gh200-96gb", "gh200-144gb", "h200")
+
 _SLOWER: Final[Mapping[tuple[str, str], tuple[float, float]]] = {
-    ("h100", "flash"): (1.66 * _FIRST_GENERATION, 1.30 * _FIRST_GENERATION),
-    ("h200", "flash"): (1.66 * _FIRST_GENERATION, 1.30 * _FIRST_GENERATION),
+    **{(chip, "flash"): (1.66 * _FIRST_GENERATION, 1.30 * _FIRST_GENERATION) for chip in _HOPPER},
     **{(chip, "flash"): (1.0, _UNFUSED) for chip in ("v3", "v4", "v5e", "v5p", "v6e", "tpu7x")},
 }
 """Time over that of the calibrated kernel, forward and backward, by chip and program.
 
 On TPUs `flash` is JAX's splash as MaxText runs it by default, its backward pass in two kernels. On GPUs it is
 FlashAttention's first generation, in Triton. On Hopper no such kernel uses asynchronous copies and warp groups:
-geometric means over causal shapes of head dim 128, 2,048 to 16,384 tokens; h200 as h100, the same units.
+geometric means over causal shapes of head dim 128, 2,048 to 16,384 tokens; the others as h100, the same units.
 Source: https://github.com/openxla/tokamax (783ea957, tokamax/data/autotuning/nvidia_h100_80gb_hbm3): the best
 `pallas_triton_flash_attention` over the best `pallas_mosaic_gpu_flash_attention`."""
 

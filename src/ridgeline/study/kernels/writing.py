@@ -28,16 +28,26 @@ RELATIVES: Mapping[str, tuple[str, ...]] = {
     "a100-40gb": ("h100", "v6e"),
     "a100-80gb": ("a100-40gb", "h100", "v6e"),
     "h100": ("v6e",),
+    "h100-pcie": ("h100", "v6e"),
+    "h100-nvl": ("h100", "v6e"),
+    "h20": ("h100", "v6e"),
+    "gh200-96gb": ("h100", "v6e"),
+    "gh200-144gb": ("h100", "v6e"),
     "h200": ("h100", "v6e"),
+    "l4": ("h100", "v6e"),
+    "l40s": ("h100", "v6e"),
+    "rtx-4090": ("h100", "v6e"),
     "b200": ("h100", "v6e"),
     "b300": ("b200", "h100", "v6e"),
     "gb200": ("b200", "h100", "v6e"),
     "gb300": ("b200", "h100", "v6e"),
+    "rtx-pro-6000": ("b200", "h100", "v6e"),
     "mi300x": ("h100", "v6e"),
+    "mi325x": ("h100", "v6e"),
+    "mi355x": ("h100", "v6e"),
 }
 """From whom a chip borrows, nearest first: same silicon, then the same width of matrix unit, then the same maker."""
 
-_OTHER_MAKER = "mi300x"
 _WIDE_UNIT = (256, 256)
 _FRACTIONS = ("grouped_matmul", "attention_forward", "attention_backward")
 
@@ -221,7 +231,7 @@ def _borrowed(
         forward = measured[lender]["attention_forward"].value
         value = own["attention_forward"].value * lent.value / forward
         note = f"Forward times what the backward keeps of it on {lender} ({lent.value:g} / {forward:g})."
-    elif chip == _OTHER_MAKER and key.partition(".")[0] in _FRACTIONS:
+    elif load_chip(chip).vendor != load_chip(lender).vendor and key.partition(".")[0] in _FRACTIONS:
         kept = before[chip]["matmul.bf16"].value / before[lender]["matmul.bf16"].value
         value = lent.value * kept
         note = f"The fraction of {lender}, times what its best matmul keeps of that of {lender} ({kept:.3g}). Assumed."
