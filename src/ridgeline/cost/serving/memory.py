@@ -2,8 +2,9 @@
 
     held = weights + KV cache + states + one block's intermediates + logits
 
-A paged engine with uniform pages gives every layer as many pages as one that keeps the whole context, each as large as
-the widest layer's: layers with windows, and narrow ones, waste what they do not need.
+A paged engine with uniform pages gives every layer as many pages as one that keeps the whole context. Where layers see
+unlike numbers of tokens, each page is also as large as the widest layer's, so that layers can share them: layers with
+windows, and narrow ones, waste what they do not need.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ridgeline.cost.serving.device import (
 from ridgeline.cost.training.memory import MemoryColumns
 from ridgeline.cost.work import larger
 from ridgeline.job.job import BYTES_OF
-from ridgeline.model.operations import Matmul, Recurrence
+from ridgeline.model.operations import Matmul, Recurrence, Span
 
 if TYPE_CHECKING:
     from ridgeline.cost.serving.device import PhaseColumns, ServingSetting
@@ -88,19 +89,21 @@ def paged_cache_bytes(setting: ServingSetting, columns: PhaseColumns, *, tokens_
 def prefix_bytes(setting: ServingSetting, columns: PhaseColumns, *, tokens_of_page: int) -> Number:
     """The beginning that all prompts share, kept once on each rank; 0 where they share none."""
     tokens = float(np.ceil(setting.lengths.prefix_tokens / tokens_of_page)) * tokens_of_page
-    return _uniform_pages_bytes(setting, columns, tokens=tokens, num_sequences=1.0)
+    return _uniform_pages_bytes(setting, columns, tokens=tokens, num_sequences=1.0 / columns.stages)
 
 
 def _uniform_pages_bytes(
     setting: ServingSetting, columns: PhaseColumns, *, tokens: Number, num_sequences: Number
 ) -> Number:
-    """Pages for so many tokens of so many sequences, in every layer as wide as in the widest."""
+    """Pages for so many tokens of so many sequences; among layers that see unlike numbers, as wide as in the widest."""
     widest: Number = 0.0
-    layers = 0
+    together: Number = 0.0
+    layers, seen = 0, set[tuple[Span, int]]()
     for operation, count in cached_attentions(setting.tree):
         of_layer = cache_bytes(operation, setting, columns, tokens=tokens, num_sequences=num_sequences)
-        widest, layers = larger(widest, of_layer), layers + count
-    return layers * widest
+        widest, together, layers = larger(widest, of_layer), together + count * of_layer, layers + count
+        seen.add((operation.span, operation.tokens_per_key))
+    return together if len(seen) == 1 else layers * widest
 
 
 def state_bytes(setting: ServingSetting, columns: PhaseColumns) -> Number:
