@@ -71,6 +71,7 @@ def test_a_cluster_may_be_named(tmp_path: Path) -> None:
         ("[measured]", "[measure]", "a job of which nothing is measured"),
         ("step_time_s = 2.5", "step_time_s = -2.5", "step_time_s is not a number above zero"),
         ("step_time_s = 2.5", "step_time_s = nan", "step_time_s is not a number above zero"),
+        ("step_time_s = 2.5", "step_time_s = 1e-300", "step_time_s is not a number above zero"),
         ("step_time_s = 2.5", "", "neither a step time nor tokens/s"),
         ("step_time_s = 2.5", "step_seconds = 2.5", "unknown key step_seconds"),
         ("global_batch = 1024", "", "no batch"),

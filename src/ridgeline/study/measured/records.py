@@ -11,7 +11,8 @@ from ridgeline.study.measured.case import Skipped
 
 Record: TypeAlias = Mapping[str, object]
 
-_MOST = 1e18
+_LEAST, _MOST = 1e-9, 1e18
+"""Beyond them no number of a record can be meant: seconds, tokens and bytes lie between."""
 _LISTS = ("records", "rows", "cases")
 
 
@@ -91,7 +92,7 @@ def number(record: Record, key: str) -> float | None:
         found = float(cast("float", value)) if not isinstance(value, bool) else float("nan")
     except (TypeError, ValueError, OverflowError):
         found = float("nan")
-    if not isfinite(found) or not 0 < found < _MOST:
+    if not isfinite(found) or not _LEAST < found < _MOST:
         raise unusable(f"{key} is not a number above zero", value, key=key)
     return found
 

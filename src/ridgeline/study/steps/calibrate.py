@@ -106,7 +106,7 @@ def calibrate(
             where="--from",
             value=", ".join(paths),
             expected="cases with a step time or a throughput",
-            fix="see ridgeline validate, which says why each one is not used",
+            fix=f"see ridgeline validate {' '.join(paths)}, which says why each one is not used",
         )
     folded = folds(rows)
     held = _not_identified(fit(rows, folded.selections[:1], progress=progress), rows)
