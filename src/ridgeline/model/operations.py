@@ -218,8 +218,10 @@ class Recurrence:
     Attributes:
         path: Below its block.
         flops_per_token: Of the chunked form.
-        read_elements: Per token.
-        write_elements: Per token.
+        read_elements: Per token, by all kernels of the chunked form.
+        write_elements: Per token, likewise.
+        between_elements: Per token, in f32, that one of these kernels writes and another reads: states of chunks.
+        gradient_passes: Time of the gradient over the forward's; 3 where it computes the states again first.
         state_elements: Carried per sequence, whatever its length.
         axes: Logical axes of its heads.
         weights: Decay, skip, convolution kernels.
@@ -234,6 +236,8 @@ class Recurrence:
     axes: tuple[str, ...]
     weights: tuple[Tensor, ...]
     output: Activation
+    between_elements: float = 0.0
+    gradient_passes: float = 2.0
 
 
 Operation: TypeAlias = Matmul | ExpertMatmul | Attention | Elementwise | Lookup | Dispatch | Recurrence

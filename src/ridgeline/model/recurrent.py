@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _RMS_NORM = NormSpec()
 
+_WITH_STATES_AGAIN = 3.0
+"""The gradient of a chunked form first repeats what gave the states, then goes back through both: mamba_ssm 2,
+`_mamba_chunk_scan_combined_bwd`; flash-linear-attention, `chunk_gated_delta_rule_bwd`."""
+
 
 def mamba_operations(scope: Scope, spec: MambaSpec, *, embed_dim: int) -> tuple[Operation, ...]:
     """In-projection, short convolution, scan, gate and out-projection."""
@@ -62,12 +66,16 @@ def _mamba_2(scope: Scope, spec: MambaSpec) -> tuple[Operation, ...]:
         flops_per_token=state_space_dual_flops(
             inner_dim=inner, state_dim=state, num_groups=groups, chunk_tokens=spec.chunk_tokens
         ),
-        read_elements=channels + heads,
+        read_elements=2 * channels + heads,
         write_elements=inner,
         state_elements=inner * state,
         axes=("heads",),
         weights=tuple(scope.weight(f"scan/{name}", heads=heads) for name in ("decay", "skip", "dt_bias")),
         output=Activation(name="mamba_scan", axes=("mlp",), shape=(inner,)),
+        between_elements=state_space_dual_between_elements(
+            inner_dim=inner, state_dim=state, num_groups=groups, chunk_tokens=spec.chunk_tokens
+        ),
+        gradient_passes=_WITH_STATES_AGAIN,
     )
     return (
         _convolution(scope, channels=channels, kernel=spec.conv_kernel, bias=spec.conv_bias),
@@ -82,18 +90,23 @@ def gated_delta_operations(scope: Scope, spec: GatedDeltaSpec, *, embed_dim: int
     key_width = spec.num_key_heads * spec.key_head_dim
     value_heads, value_width = spec.num_value_heads, spec.num_value_heads * spec.value_head_dim
     channels = 2 * key_width + value_width
+    handed = delta_rule_handed_elements(
+        key_head_dim=spec.key_head_dim, value_head_dim=spec.value_head_dim, chunk_tokens=spec.chunk_tokens
+    )
     rule = Recurrence(
         path=scope.path("delta_rule"),
         flops_per_token=value_heads
         * delta_rule_flops(
             key_head_dim=spec.key_head_dim, value_head_dim=spec.value_head_dim, chunk_tokens=spec.chunk_tokens
         ),
-        read_elements=channels + 2 * value_heads,
-        write_elements=value_width,
+        read_elements=channels + 2 * value_heads + value_heads * handed,
+        write_elements=value_width + value_heads * handed,
         state_elements=value_width * spec.key_head_dim,
         axes=("heads",),
         weights=tuple(scope.weight(f"delta_rule/{name}", heads=value_heads) for name in ("decay", "dt_bias")),
         output=Activation(name="context", axes=("heads", "head_dim"), shape=(value_heads, spec.value_head_dim)),
+        between_elements=value_heads * spec.chunk_tokens,
+        gradient_passes=_WITH_STATES_AGAIN,
     )
     gate = _gate(scope, value_width)
     return (
@@ -164,6 +177,30 @@ def state_space_dual_flops(*, inner_dim: int, state_dim: int, num_groups: int, c
     """
     within = 2 * chunk_tokens * (num_groups * state_dim + inner_dim)
     return within + 4 * inner_dim * state_dim
+
+
+def state_space_dual_between_elements(*, inner_dim: int, state_dim: int, num_groups: int, chunk_tokens: int) -> float:
+    """Elements a token that kernels of Mamba-2's chunked scan hand on in f32: 2·I·S/Q of states, G·Q of products.
+
+    A chunk's state is handed from the kernel that sums it to the one that carries it across chunks, and from there to
+    the one that reads it; C·Bᵀ within the chunk from its own kernel to the last.
+    Source: mamba_ssm 2, `_mamba_chunk_scan_combined_fwd`: chunk_state, state_passing, bmm_chunk, chunk_scan.
+
+    >>> state_space_dual_between_elements(inner_dim=8, state_dim=4, num_groups=1, chunk_tokens=2)
+    34.0
+    """
+    return 2 * inner_dim * state_dim / chunk_tokens + num_groups * chunk_tokens
+
+
+def delta_rule_handed_elements(*, key_head_dim: int, value_head_dim: int, chunk_tokens: int) -> float:
+    """Elements of a token and head that the kernels of the delta rule hand on: w, u, u less the past, dk·dv/C.
+
+    Source: flash-linear-attention, `chunk_gated_delta_rule_fwd`: recompute_w_u, the states, the output.
+
+    >>> delta_rule_handed_elements(key_head_dim=2, value_head_dim=3, chunk_tokens=3)
+    10.0
+    """
+    return key_head_dim + 2 * value_head_dim + key_head_dim * value_head_dim / chunk_tokens
 
 
 def delta_rule_flops(*, key_head_dim: int, value_head_dim: int, chunk_tokens: int) -> float:

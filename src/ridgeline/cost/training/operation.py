@@ -26,6 +26,7 @@ from ridgeline.cost.training.context import PARTIAL_BYTES, causal_imbalance, rin
 from ridgeline.cost.training.expert_bias import BACKWARD_BYTES, FORWARD_BYTES, expert_bias_bytes
 from ridgeline.cost.training.token_exchange import gathered_tokens_bytes, sent_once_ratio
 from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, overlapped, scaled, smaller
+from ridgeline.job.job import BYTES_OF
 from ridgeline.model.accounting import keys_in_reach, keys_read
 from ridgeline.model.operations import Attention, Dispatch, Elementwise, ExpertMatmul, Lookup, Matmul, Recurrence
 
@@ -420,7 +421,9 @@ def _recurrence(op: Recurrence, *, rows: Number, setting: TrainingSetting, colum
     """The chunked form is made of small matmuls: matrix-unit FLOPs at the attention kernel's efficiency."""
     dtype = setting.dtypes.compute
     flops = rows * op.flops_per_token / columns.tensor
-    traffic_bytes = rows * (op.read_elements + op.write_elements) * setting.activation_bytes / columns.tensor
+    passed_bytes = (op.read_elements + op.write_elements) * setting.activation_bytes
+    handed_bytes = 2 * op.between_elements * BYTES_OF["f32"]
+    traffic_bytes = rows * (passed_bytes + handed_bytes) / columns.tensor
     forward_s = attained_s(
         flops=flops,
         C_flops_per_s=setting.peak_flops_per_s(dtype) * setting.efficiency.attention_forward,
@@ -430,7 +433,7 @@ def _recurrence(op: Recurrence, *, rows: Number, setting: TrainingSetting, colum
     )
     return OperationCost(
         forward=(_arithmetic(op.path, "forward", forward_s, flops, dtype),),
-        backward=(_arithmetic(f"{op.path}/gradient", "backward", 2 * forward_s, 2 * flops, dtype),),
+        backward=(_arithmetic(f"{op.path}/gradient", "backward", op.gradient_passes * forward_s, 2 * flops, dtype),),
         output=op.output.name,
     )
 
