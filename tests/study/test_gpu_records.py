@@ -183,7 +183,7 @@ def test_every_published_row_is_a_case_or_is_left_out() -> None:
     cases, left_out = read_gpu_records(rows, "gpu_training.json")
 
     assert len(cases) + len(left_out) == len(rows) == 513
-    assert len(cases) == 451
+    assert len(cases) == 454
 
 
 def test_attention_was_not_fused_in_the_papers_of_2021_and_2022_and_first_so_in_triton() -> None:
@@ -223,6 +223,20 @@ def test_whole_steps_are_replayed_in_recipes_for_racks_and_for_a_small_model_on_
     assert launch(gpu="GB300", framework="Megatron-Bridge 26.04 container") == "eager"
     assert launch(gpu="B300") == "eager"
     assert launch(gpu="B300", model="Qwen3_30B_a3B", pp=1, vp=None, seq_len=4096) == "graph"
+
+
+def test_plain_megatron_hides_no_collective_and_async_tensor_parallelism_says_so() -> None:
+    said = [case_of(framework="torchtitan", technique=f"{name} + torch.compile") for name in ("vanilla TP", "async TP")]
+
+    assert what_hides(case_of()) == (None, None)
+    assert what_hides(case_of(framework="Megatron-LM 0.14")) == (False, False)
+    assert [case.job.plan.compiler.collective_matmul for case in said] == [False, True]
+    assert what_hides(case_of(precision="NVFP4"))[0] is False
+
+
+def what_hides(case: MeasuredCase) -> tuple[bool | None, bool | None]:
+    plan = case.job.plan
+    return plan.compiler.collective_matmul, plan.optimizer.sync_overlap
 
 
 def test_the_first_zero_3_moves_all_weights_over_every_port_of_a_node() -> None:

@@ -73,6 +73,8 @@ class TrainingSetting:
         link_bytes_per_s: The rate that loads of fast links refer to.
         is_eager: The host issues every kernel (`launches.py`).
         expert_exchange_overlaps: Tokens reach their experts beside the arithmetic of another microbatch.
+        has_collective_matmul: Products run beside the collectives of tensor parallelism.
+        sync_overlaps: What replicas sum and gather once a step runs beside a microbatch's pass.
         attention_program: That computes attention; None for the fastest known.
         attention_tile: Its queries and keys of one tile; None for the chip's `Efficiency.attention_block`.
     """
@@ -93,6 +95,8 @@ class TrainingSetting:
     link_bytes_per_s: float
     is_eager: bool = False
     expert_exchange_overlaps: bool = False
+    has_collective_matmul: bool = True
+    sync_overlaps: bool = True
     attention_program: AttentionProgram | None = None
     attention_tile: tuple[int | None, int | None] = (None, None)
 
@@ -110,6 +114,20 @@ class TrainingSetting:
     def gradient_bytes(self) -> float:
         """Bytes of one element of an accumulated gradient."""
         return BYTES_OF[self.dtypes.gradients]
+
+    @property
+    def tensor_overlap(self) -> float:
+        """Fraction of the time of tensor parallelism's collectives that products hide."""
+        return self.efficiency.tensor_overlap if self.has_collective_matmul else 0.0
+
+    @property
+    def adds_gradients_in_products(self) -> bool:
+        """Whether the product that makes a weight's gradient adds it to those of earlier microbatches.
+
+        Megatron-LM's do, unless told not to (`--no-gradient-accumulation-fusion`); its distributed optimizer stands
+        for it here. Elsewhere a pass of its own adds.
+        """
+        return self.optimizer.distributed
 
     def peak_flops_per_s(self, dtype: str) -> float:
         """Dense peak of one device; a dtype without a faster path runs at the compute dtype's rate."""

@@ -211,4 +211,10 @@ def _optimizer(table: PlanTable, weights: Dtype, origin: Origin) -> Optimizer:
     widths: dict[str, Dtype] = {"mu_dtype": weights, "nu_dtype": weights}
     said = optimizer.model_dump(include=set(widths), exclude_none=True)
     widths |= parse_dtypes(said, "plan.optimizer", origin)
-    return Optimizer(kind=optimizer.kind, state=optimizer.state, distributed=optimizer.distributed, **widths)
+    return Optimizer(
+        kind=optimizer.kind,
+        state=optimizer.state,
+        distributed=optimizer.distributed,
+        sync_overlap=optimizer.sync_overlap,
+        **widths,
+    )

@@ -106,6 +106,7 @@ class OptimizerTable(_Table):
     nu_dtype: str | None = None
     state: OptimizerState | None = None
     distributed: bool = False
+    sync_overlap: bool | None = None
 
 
 class AttentionTable(_Table):
@@ -142,6 +143,7 @@ class CompilerTable(_Table):
     scoped_vmem_kib: _Positive | None = None
     sparse_core_offload: list[Literal["all_gather", "reduce_scatter", "all_reduce"]] = Field(default_factory=list)
     kernel_launch: Literal["eager", "graph"] | None = None
+    collective_matmul: bool | None = None
 
 
 class PlanTable(_Table):

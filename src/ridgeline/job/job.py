@@ -129,6 +129,8 @@ class Optimizer:
         distributed: Megatron's distributed optimizer (ZeRO-1). Weights are whole on every replica, and so are dense
             ones over ep and cp, which else split them; the f32 copy and the moments are split over all of these.
             Gradients are reduce-scattered and weights gathered once a step.
+        sync_overlap: Replicas sum gradients beside the backward pass of the last microbatch, and gather weights beside
+            the forward pass of the first; False where they wait for it. None leaves it to the program: they do.
     """
 
     kind: Literal["adamw"] = "adamw"
@@ -136,6 +138,7 @@ class Optimizer:
     nu_dtype: Dtype = "f32"
     state: OptimizerState | None = None
     distributed: bool = False
+    sync_overlap: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,11 +217,14 @@ class Compiler:
         scoped_vmem_kib: VMEM a fusion may use.
         sparse_core_offload: Collectives that run on the SparseCore.
         kernel_launch: On GPUs: `eager` where the host issues every kernel, `graph` where they are compiled or replayed.
+        collective_matmul: Products are cut up to run beside the collectives of tensor parallelism; False where these
+            run apart. None leaves it to the program.
     """
 
     scoped_vmem_kib: int | None = None
     sparse_core_offload: tuple[str, ...] = ()
     kernel_launch: KernelLaunch | None = None
+    collective_matmul: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

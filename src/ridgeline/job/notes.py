@@ -28,7 +28,7 @@ def notes(job: Job, mesh: Mapping[str, int]) -> tuple[str, ...]:
         "attention.max_logit": plan.attention.max_logit not in {None, "none"},
         "moe": replace(plan.experts, exchange=None, exchange_overlap=None, shard_experts_on_fsdp=None)
         != ExpertKernel(),
-        "compiler": replace(plan.compiler, kernel_launch=None) != Compiler(),
+        "compiler": replace(plan.compiler, kernel_launch=None, collective_matmul=None) != Compiler(),
     }
     found = [f"plan.{key} is kept in the job but not modelled yet." for key, said in is_said.items() if said]
     if plan.context.strategy in {"ulysses", "usp"}:

@@ -105,6 +105,7 @@ def compiler_settings(table: CompilerTable) -> Compiler:
         scoped_vmem_kib=table.scoped_vmem_kib,
         sparse_core_offload=tuple(table.sparse_core_offload),
         kernel_launch=table.kernel_launch,
+        collective_matmul=table.collective_matmul,
     )
 
 

@@ -254,7 +254,7 @@ def _behind(kind: str, group: str, *, waits: bool) -> str:
 
 def _times_s(step: Part, setting: TrainingSetting) -> Mapping[tuple[str, str, Phase], tuple[float, float]]:
     """By kind, group and phase: how long the links are busy, and what of it shows."""
-    shown = 1.0 - setting.efficiency.tensor_overlap
+    shown = 1.0 - setting.tensor_overlap
     found: defaultdict[tuple[str, str, Phase], tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
     for leaf, exposed_s in _exposed(step, 1.0):
         group = next((name.partition(".")[2] for name in leaf.work.amounts if name.startswith("link.")), "")

@@ -57,6 +57,8 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
         context=plan.context,
         link_bytes_per_s=link_rate_bytes_per_s(job.hardware),
         is_eager=plan.compiler.kernel_launch == "eager",
+        has_collective_matmul=plan.compiler.collective_matmul is not False,
+        sync_overlaps=plan.optimizer.sync_overlap is not False,
         attention_program=plan.attention.kernel,
         attention_tile=(plan.attention.block_q, plan.attention.block_kv),
     )

@@ -21,6 +21,7 @@ import numpy as np
 
 from ridgeline.cost.collectives import gather
 from ridgeline.cost.columns import PlanColumns, TrainingSetting, gathered_shards
+from ridgeline.cost.training.accumulation import added_gradient_bytes
 from ridgeline.cost.training.conversion import UNCONVERTED, conversions
 from ridgeline.cost.training.operation import (
     gather_and_sum,
@@ -29,7 +30,7 @@ from ridgeline.cost.training.operation import (
     traffic_part,
     transfer_part,
 )
-from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, in_sequence, larger, overlapped, scaled, smaller
+from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, in_sequence, larger, overlapped, scaled
 from ridgeline.job.remat import LAYER_INPUT
 from ridgeline.model.accounting import named_outputs
 from ridgeline.model.operations import Activation, Block, Dispatch, ExpertMatmul, Layer, Operation, Tensor, weights_of
@@ -160,7 +161,7 @@ def _block(
 ) -> tuple[Part, Part]:
     """One residual branch: its input gathered and its output reduce-scattered under tensor parallelism."""
     stream = gather(columns.links["tensor"], rows * embed_dim * setting.activation_bytes)
-    exposed = 1.0 - setting.efficiency.tensor_overlap
+    exposed = 1.0 - setting.tensor_overlap
 
     def tensor(name: str, phase: Phase) -> Part:
         return _exposed(transfer_part(name, phase, "tensor", stream, setting=setting), exposed)
@@ -210,12 +211,14 @@ def _weights_moved(layer: Layer, *, setting: TrainingSetting, columns: PlanColum
 
 
 def _accumulation(layer: Layer, *, setting: TrainingSetting, columns: PlanColumns) -> Part:
-    """Of several microbatches each adds its gradients to those that a device keeps: read and written once more."""
+    """Of several microbatches each adds its gradients to those that a device keeps, where the products do not."""
     total: Number = 0.0
-    for group, members in _by_group(layer):
-        kept = gathered_bytes(members, columns=columns, element_bytes=setting.gradient_bytes)
-        total = total + 2.0 * kept / columns.links[group].size
-    total = total * smaller(columns.microsteps - 1.0, 1.0)
+    added_apart = () if setting.adds_gradients_in_products else _by_group(layer)
+    for group, members in added_apart:
+        made = gathered_bytes(members, columns=columns, element_bytes=setting.gradient_bytes)
+        total = total + added_gradient_bytes(
+            gradient_bytes=made / columns.links[group].size, num_microbatches=columns.microsteps
+        )
     hbm = setting.efficiency.hbm
     return traffic_part("gradient/accumulate", "backward", total, setting=setting, efficiency=hbm)
 

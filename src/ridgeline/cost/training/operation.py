@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ridgeline.cost.collectives import Transfer, exchange, gather, permute
+from ridgeline.cost.columns import gathered_shards
 from ridgeline.cost.kernel_time import visited_keys
 from ridgeline.cost.product import product_demand, product_formula
 from ridgeline.cost.roofline import (
@@ -21,6 +22,7 @@ from ridgeline.cost.roofline import (
     attention_flops,
     matmul_flops,
 )
+from ridgeline.cost.training.accumulation import added_gradient_bytes
 from ridgeline.cost.training.attention_program import score_passes, scores_traffic_bytes, slower_ratios
 from ridgeline.cost.training.context import PARTIAL_BYTES, causal_imbalance, ring_handed_bytes, ring_merge_bytes
 from ridgeline.cost.training.expert_bias import BACKWARD_BYTES, FORWARD_BYTES, expert_bias_bytes
@@ -133,6 +135,10 @@ def _product(
 
     def arithmetic(name: str, phase: Phase, product: Product) -> Part:
         formula, asked = product_formula(demand, product, setting=setting)
+        if product == "weight_gradient" and setting.adds_gradients_in_products:
+            made = op.weight.size * setting.gradient_bytes / gathered_shards(op.weight, columns)
+            added = added_gradient_bytes(gradient_bytes=made, num_microbatches=columns.microsteps)
+            asked["traffic_bytes"] = asked["traffic_bytes"] + added
         return _arithmetic(name, phase, formula(**asked) + setting.efficiency.matmul_overhead_s, flops, dtype)
 
     return OperationCost(

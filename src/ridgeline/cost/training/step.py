@@ -74,7 +74,12 @@ def training_step(setting: TrainingSetting, columns: PlanColumns) -> Part:
 
 
 def _hiding_of_sync(setting: TrainingSetting, columns: PlanColumns) -> Hiding:
-    """What hides the sum of gradients: the last microbatch's pass, of interleaved stages that of all in flight."""
+    """What hides the sum of gradients: the last microbatch's pass, of interleaved stages that of all in flight.
+
+    Nothing does where replicas wait for it.
+    """
+    if not setting.sync_overlaps:
+        return Hiding(overlap=0.0, unhidden_share=1.0)
     window = 1.0 + (columns.stages - 1.0) * interleaved_share(setting, columns)
     return replace(setting.hiding, overlap=setting.hiding.overlap * smaller(window / columns.microsteps, 1.0))
 
@@ -277,6 +282,8 @@ def _replicas_sum(group: str, summed_bytes: Number, *, setting: TrainingSetting,
     transfer = reduce(link, summed_bytes)
     transfer = replace(transfer, network_steps=transfer.network_steps * num_sums)
     summed = transfer_part("gradient/all_reduce", "backward", group, transfer, setting=setting)
+    if not setting.sync_overlaps:
+        return summed
     within, across = efficiency.unhidden_sum, efficiency.unhidden_network
     return replace(summed, unhidden_share=within + (across - within) * smaller(link.network_steps, 1.0))
 

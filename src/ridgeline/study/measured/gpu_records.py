@@ -22,6 +22,7 @@ from ridgeline.study.measured.case import MeasuredCase
 from ridgeline.study.measured.gpu_settings import (
     Choice,
     attention_of,
+    collective_matmul_of,
     exchange_of,
     exchange_overlap_of,
     expert_tensor_ways,
@@ -34,6 +35,7 @@ from ridgeline.study.measured.gpu_settings import (
     names_of_model,
     recipe_of,
     remat_of,
+    sync_overlap_of,
     turns_of,
     ways_of,
 )
@@ -261,10 +263,16 @@ def _plan(record: Record, degrees: _Degrees, steps: int, choices: Mapping[str, C
     plan: dict[str, object] = {
         "mesh": dict(mesh),
         "dtypes": {"weights": "f32", "compute": "bf16", "gradients": gradients_dtype(record), "activations": "bf16"},
-        "optimizer": {"distributed": mesh["fsdp"] == 1 and has_distributed_optimizer(record)},
+        "optimizer": {
+            "distributed": mesh["fsdp"] == 1 and has_distributed_optimizer(record),
+            "sync_overlap": sync_overlap_of(record),
+        },
         "gradient_accumulation": steps,
         "remat": choices["remat"].value,
-        "compiler": {"kernel_launch": choices["launch"].value},
+        "compiler": {
+            "kernel_launch": choices["launch"].value,
+            "collective_matmul": collective_matmul_of(record),
+        },
         **_quantization(choices["recipe"].value),
         "attention": {"kernel": choices["attention"].value},
         "moe": {"exchange": choices["exchange"].value, "exchange_overlap": choices["overlap"].value},
@@ -295,7 +303,8 @@ def _alternatives(tables: Mapping[str, object], job: Job, choices: Mapping[str, 
     plan = cast("Mapping[str, object]", tables["plan"])
     changes: list[Mapping[str, object]] = [{"remat": policy} for policy in choices["remat"].others]
     changes += [_quantization(recipe) for recipe in choices["recipe"].others]
-    changes += [{"compiler": {"kernel_launch": launch}} for launch in choices["launch"].others]
+    compiler = cast("Mapping[str, object]", plan["compiler"])
+    changes += [{"compiler": {**compiler, "kernel_launch": launch}} for launch in choices["launch"].others]
     moe = cast("Mapping[str, object]", plan["moe"])
     changes += [{"moe": {**moe, "exchange_overlap": overlap}} for overlap in choices["overlap"].others]
     for turns in choices["turns"].others:

@@ -340,6 +340,36 @@ def expert_tensor_ways(record: Record, *, tp: int) -> int:
     return stated or (1 if _is_of_bridge(record) else tp)
 
 
+def collective_matmul_of(record: Record) -> bool | None:
+    """Whether products run beside the collectives of tensor parallelism; None where it is not known.
+
+    torchtitan's rows say (`async TP`). Megatron-LM's flag (`--tp-comm-overlap`) is off unless given, and SimuMax's
+    scripts turn each part of it off; what NVIDIA and MegaScale publish has it, but with NVFP4.
+
+    Source: Megatron-LM, README, `--tp-comm-overlap`; SimuMax, simu_tools/megatron_scripts; Megatron-Bridge,
+    scripts/performance/configs (`tp_comm_overlap = False if precision == "nvfp4"`); arXiv:2402.15627, section 3.2.
+    """
+    if "torchtitan" in text(record, "framework"):
+        return "async" in text(record, "technique").lower()
+    has_none = is_plain_megatron(record) or (_is_of_bridge(record) and "fp4" in text(record, "precision").lower())
+    return False if has_none else None
+
+
+def sync_overlap_of(record: Record) -> bool | None:
+    """Whether replicas sum gradients and gather weights beside a microbatch's pass; None where it is not known.
+
+    Megatron-LM's flags (`--overlap-grad-reduce`, `--overlap-param-gather`) are off unless given.
+
+    Source: Megatron-LM, README; SimuMax, simu_tools/megatron_scripts, which gives neither.
+    """
+    return False if is_plain_megatron(record) else None
+
+
+def is_plain_megatron(record: Record) -> bool:
+    """Megatron-LM by its own defaults: of papers, their baselines, SimuMax; not Megatron-Core in NVIDIA's tables."""
+    return text(record, "framework").startswith("Megatron-LM")
+
+
 def _is_of_bridge(record: Record) -> bool:
     return "Megatron-Bridge" in text(record, "source") + text(record, "framework")
 
