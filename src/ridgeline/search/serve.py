@@ -24,8 +24,14 @@ from ridgeline.search.serving_dtypes import (
 from ridgeline.search.serving_estimate import decode_laws, serving_point
 from ridgeline.search.serving_meshes import serving_meshes
 from ridgeline.search.serving_setting import serving_machine
-from ridgeline.search.serving_tails import with_tails
-from ridgeline.search.serving_words import assumptions, nothing_fits_reasons, serving_notes, too_slow_reasons
+from ridgeline.search.serving_tails import in_limits, with_tails
+from ridgeline.search.serving_words import (
+    assumptions,
+    nothing_fits_reasons,
+    queued_reasons,
+    serving_notes,
+    too_slow_reasons,
+)
 from ridgeline.units import format_things
 
 if TYPE_CHECKING:
@@ -43,6 +49,12 @@ if TYPE_CHECKING:
 
 TIE_FRACTION: Final = 0.02
 """Plans whose cost differs by less are equally cheap; of those the quickest is taken."""
+
+SHORT_LIST: Final = 8
+"""Plans that are simulated before one is taken."""
+
+ROOM_TO_QUEUE: Final = 0.7
+"""Part of the limits that half of them keep within in steady state, so that queues have the rest."""
 
 MOST_POINTS: Final = 24
 """Points of the frontier that are worked out in full, evenly over it."""
@@ -108,9 +120,10 @@ def serve(
     meets = _meets(job.workload, ranked)
     if not meets.any():
         raise _too_slow(job, asked, searched, ranked, rejected, statistics)
-    chosen = _quickest_of_the_cheapest(ranked, meets)
+    chosen, best = _best(job, searched, ranked, meets, is_final=True)
+    if best.is_simulated and not all(in_limits(job.workload, best.ttft, best.tpot)):
+        raise _queued(job, best, rejected, statistics)
     found, index = searched[int(ranked.of[chosen])].found, int(ranked.index[chosen])
-    best = with_tails(job, found, index, _point(job, searched, ranked, chosen), in_limits=True)
     price = next(iter(job.hardware.chip.prices), None)
     return ServeAnswer(
         job=job,
@@ -186,9 +199,49 @@ def _best_with(job: ServingJob, dtypes: ServingDtypes, slices: Sequence[Slice]) 
     meets = _meets(job.workload, ranked)
     if not meets.any():
         return None
+    _, point = _best(question, searched, ranked, meets, is_final=False)
+    return point if not point.is_simulated or all(in_limits(job.workload, point.ttft, point.tpot)) else None
+
+
+def _best(
+    job: ServingJob, searched: Sequence[_Searched], ranked: _Ranked, meets: NDArray[np.bool_], *, is_final: bool
+) -> tuple[int, ServingPoint]:
+    """The plan to take, and its row: at a rate, of a short list that which needs fewest chips once requests queue."""
     chosen = _quickest_of_the_cheapest(ranked, meets)
-    found, index = searched[int(ranked.of[chosen])].found, int(ranked.index[chosen])
-    return with_tails(question, found, index, _point(job, searched, ranked, chosen), in_limits=True)
+    if job.workload.rate is None:
+        return chosen, _point(job, searched, ranked, chosen)
+    rows = list(dict.fromkeys((chosen, *_short_list(job.workload, searched, ranked)[: None if is_final else 1])))
+    tried = [(row, _met(job, searched, ranked, row, is_final=False)) for row in rows]
+    row, point = min(tried, key=lambda each: _toll(job.workload, each[1]))
+    return row, _met(job, searched, ranked, row, is_final=True) if is_final else point
+
+
+def _met(job: ServingJob, searched: Sequence[_Searched], ranked: _Ranked, row: int, *, is_final: bool) -> ServingPoint:
+    """The plan of a row with servers enough for the limits, as requests meet it."""
+    found, index = searched[int(ranked.of[row])].found, int(ranked.index[row])
+    return with_tails(job, found, index, _point(job, searched, ranked, row), is_limited=True, is_final=is_final)
+
+
+def _toll(workload: ServingWorkload, point: ServingPoint) -> tuple[bool, float, float]:
+    """What decides between plans that were simulated: the limits, then chips, then time per token."""
+    holds = point.is_simulated and all(in_limits(workload, point.ttft, point.tpot))
+    return not holds, _spent(point), point.tpot.mean_s
+
+
+def _short_list(workload: ServingWorkload, searched: Sequence[_Searched], ranked: _Ranked) -> list[int]:
+    """Plans to simulate: of each mode and mesh the cheapest within the limits, and the cheapest with room to queue."""
+    found: list[int] = []
+    for share in (1.0, ROOM_TO_QUEUE):
+        rows = np.flatnonzero(_meets(workload, ranked, share=share))
+        rows = rows[np.lexsort((ranked.ttft_s[rows], ranked.tpot_s[rows], ranked.usd[rows]))]
+        families: dict[tuple[int, ...], int] = {}
+        for row in rows:
+            each, index = searched[int(ranked.of[row])].found, int(ranked.index[row])
+            families.setdefault((int(ranked.of[row]), *each.meshes_of(index)), int(row))
+            if len(families) == SHORT_LIST // 2:
+                break
+        found.extend(families.values())
+    return found
 
 
 def _ranked(job: ServingJob, searched: Sequence[_Searched]) -> _Ranked:
@@ -215,9 +268,10 @@ def _usd(job: ServingJob, searched: _Searched) -> NDArray[np.float64]:
     return found.fleet_chips(rate)
 
 
-def _meets(workload: ServingWorkload, ranked: _Ranked) -> NDArray[np.bool_]:
-    first = np.inf if workload.ttft_s is None else workload.ttft_s
-    token = np.inf if workload.tpot_s is None else workload.tpot_s
+def _meets(workload: ServingWorkload, ranked: _Ranked, *, share: float = 1.0) -> NDArray[np.bool_]:
+    """Plans whose means are within a share of the limits, whatever these are limits of."""
+    first = np.inf if workload.ttft_s is None else workload.ttft_s * share
+    token = np.inf if workload.tpot_s is None else workload.tpot_s * share
     return (ranked.ttft_s <= first) & (ranked.tpot_s <= token)
 
 
@@ -225,7 +279,8 @@ def _frontier_points(job: ServingJob, searched: Sequence[_Searched], ranked: _Ra
     """The frontier in full; at a rate, simulated."""
     for row in _frontier(ranked, _in_time(job.workload, ranked)):
         found, index = searched[int(ranked.of[row])].found, int(ranked.index[row])
-        yield with_tails(job, found, index, _point(job, searched, ranked, row), in_limits=False)
+        point = _point(job, searched, ranked, row)
+        yield with_tails(job, found, index, point, is_limited=False, is_final=False)
 
 
 def _in_time(workload: ServingWorkload, ranked: _Ranked) -> NDArray[np.bool_]:
@@ -303,6 +358,18 @@ def _nothing_fits(
         reasons=[*nothing_fits_reasons(job, largest.found), *_narrower_reasons(job, slices)],
         fix="use more chips, narrower weights or KV cache, shorter contexts, or a smaller batch",
         answer=NoServingPlan(job=job, quickest=None, rejected=rejected, search=statistics),
+    )
+
+
+def _queued(
+    job: ServingJob, closest: ServingPoint, rejected: tuple[Rejected, ...], statistics: SearchStatistics
+) -> InfeasibleError:
+    """Limits that the means of some plans meet, but no plan that was simulated."""
+    return InfeasibleError(
+        f"no plan of {job.model_reference} meets the limits once requests queue",
+        reasons=queued_reasons(job, closest),
+        fix="allow more time, use more or faster chips for a server, narrower weights, or limit the mean",
+        answer=NoServingPlan(job=job, quickest=closest, rejected=rejected, search=statistics),
     )
 
 

@@ -101,6 +101,29 @@ class Fleet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """What became of requests, served one by one.
+
+    Attributes:
+        num_requests: Simulated.
+        is_trace: Whether they came as a trace says, or at random.
+        queueing: From arrival to the start of prefill.
+        requests_per_s: Served by all servers.
+        output_tokens_per_s: Served by all servers.
+        utilization: Part of the time in which servers work.
+        num_preemptions_per_request: How often a sequence loses its pages and is read anew.
+    """
+
+    num_requests: int
+    is_trace: bool
+    queueing: Quantiles
+    requests_per_s: float
+    output_tokens_per_s: float
+    utilization: float
+    num_preemptions_per_request: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServingPoint:
     """A plan and what it gives.
 
@@ -111,6 +134,7 @@ class ServingPoint:
         tokens_per_s_per_chip: Output tokens, all chips counted, those that only read prompts too.
         tokens_per_s_per_user: Of one request.
         requests_per_s: Of one server and its share of prefill servers.
+        reply_tokens: Of a reply, mean.
         max_concurrency: Sequences that the paged cache of a server has room for.
         ideal_concurrency: The same to the byte.
         memory: Of a device of a server that decodes.
@@ -123,6 +147,7 @@ class ServingPoint:
         bound: What a pass mainly waits for.
         bound_reason: That in words, with numbers.
         fleet: Servers for the job's rate; None where it has none.
+        simulation: What requests meet on the fleet; None where only the steady state is known.
     """
 
     plan: ServingChoice
@@ -131,6 +156,7 @@ class ServingPoint:
     tokens_per_s_per_chip: float
     tokens_per_s_per_user: float
     requests_per_s: float
+    reply_tokens: float
     max_concurrency: int
     ideal_concurrency: int
     memory: MemoryEstimate
@@ -143,6 +169,12 @@ class ServingPoint:
     bound: ServingBound
     bound_reason: str
     fleet: Fleet | None
+    simulation: Simulation | None = None
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether times are of requests that were served one by one."""
+        return self.simulation is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

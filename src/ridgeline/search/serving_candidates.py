@@ -92,6 +92,11 @@ class Candidates:
         """Candidates."""
         return len(self.decode)
 
+    def meshes_of(self, index: int) -> tuple[int, int]:
+        """Which meshes a candidate has: to decode, and to read; −1 for the same."""
+        reading = int(self.prefill[index])
+        return int(self.table.mesh[self.decode[index]]), int(self.readers.mesh[reading]) if reading >= 0 else -1
+
     @property
     def prompt_s(self) -> Column:
         """Time of a prefill server for each prompt; 0 of interleaved servers."""

@@ -56,6 +56,7 @@ def serving_point(found: Candidates, index: int, *, requests_per_s: float | None
         tokens_per_s_per_chip=float(found.tokens_per_s_per_chip[index]),
         tokens_per_s_per_user=1.0 / float(found.tpot_s[index]),
         requests_per_s=float(found.served_requests_per_s[index]),
+        reply_tokens=machine.setting.lengths.reply_tokens,
         max_concurrency=int(float(paged)) // ways * ways,
         ideal_concurrency=int(float(ideal)) // ways * ways,
         memory=_memory(machine, columns, chunk_tokens),

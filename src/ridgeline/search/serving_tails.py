@@ -1,191 +1,217 @@
-"""What requests meet at a rate: the servers of a plan, simulated, and so many of them that the limits hold.
+"""What requests meet: the servers of a plan, simulated, and so many of them that the limits hold.
 
-The search itself knows means of full servers only. Requests that come independently are served one by one
-(`search/engine`) by the plans that it shows; where queues make them wait longer than is allowed, servers are added.
-Each set of devices that has sequences of its own schedules for itself, as if the others had as much to do.
+The search itself knows means of full servers only. Requests that come independently, or as a trace says, are served one
+by one (`search/engine`) by the plans that it shows; where queues make them wait longer than is allowed, servers are
+added, of the kind that keeps them waiting.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil, isfinite
-from typing import TYPE_CHECKING, Final
+from math import ceil, floor, isfinite
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from ridgeline.cost.serving.device import PhaseColumns, cache_bytes, cached_attentions
-from ridgeline.cost.serving.machine import Pass
-from ridgeline.cost.serving.memory import page_tokens
-from ridgeline.cost.serving.step import serving_pass
-from ridgeline.job.traffic import FixedLength, Traffic
+from ridgeline.job.traffic import Requests, Traffic
 from ridgeline.search.engine.arrivals import draw_requests
 from ridgeline.search.engine.fleet import serve
 from ridgeline.search.engine.latency import served_latency
-from ridgeline.search.engine.setting import Disaggregated, Engine, Interleaved, Limits
-from ridgeline.search.engine.times import StepTimes, step_table
+from ridgeline.search.engine.load import load_of
+from ridgeline.search.engine.setting import Disaggregated, Interleaved
+from ridgeline.search.serving_answer import Simulation
+from ridgeline.search.serving_engine import engine_of
+from ridgeline.search.serving_sample import FleetSample, fleet_sample
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from ridgeline.cost.serving.machine import ServingMachine
-    from ridgeline.job.serving import ServingJob
-    from ridgeline.search.engine.latency import Latency, Quantiles
-    from ridgeline.search.engine.times import StepTable
+    from ridgeline.job.serving import ServingJob, ServingWorkload, Statistic
+    from ridgeline.search.engine.latency import Latency, Quantiles, Served
+    from ridgeline.search.engine.setting import Engine
     from ridgeline.search.serving_answer import Fleet, ServingPoint
     from ridgeline.search.serving_candidates import Candidates
 
 NUM_REQUESTS: Final = 4_000
-"""Requests that are simulated for the plan that is taken: enough for what 99 of 100 stay below."""
+"""Requests that are simulated for the plan that is taken, at least: enough for what 99 of 100 stay below."""
 
-NUM_FRONTIER_REQUESTS: Final = 1_000
-"""The same for each point of the frontier."""
+NUM_FEW_REQUESTS: Final = 1_000
+"""The same for each of many plans: of the short list, and of the frontier."""
 
-MOST_TRIES: Final = 12
-"""Times that servers are added, a tenth each."""
+MOST_TRACED_REQUESTS: Final = 100_000
+"""Requests of a trace that are served; of a longer one, the busiest that follow each other."""
+
+NUM_FEW_TRACED_REQUESTS: Final = 5_000
+"""The same for each of many plans."""
+
+GROWTH: Final = 0.1
+"""Part by which servers grow where they do not suffice; at least one is added."""
+
+MOST_GROWTH: Final = 4
+"""Times as many servers as a steady state takes, at most: where these do not suffice, no number does."""
+
+_ENOUGH: Final = 4_000
+"""Requests whose mean says how much they ask for."""
+
+_Counts: TypeAlias = "tuple[int, int]"
+"""Servers that decode, or do both, and servers that only read prompts."""
 
 
-def with_tails(job: ServingJob, found: Candidates, index: int, point: ServingPoint, *, in_limits: bool) -> ServingPoint:
-    """The plan at the job's rate: times as simulated, with as many servers as a steady state takes.
+def with_tails(
+    job: ServingJob, found: Candidates, index: int, point: ServingPoint, *, is_limited: bool, is_final: bool
+) -> ServingPoint:
+    """The plan as requests meet it: times as simulated, with as many servers as that takes.
 
-    The plan stays as it is without a rate, and where no number of servers that is tried is enough.
+    The plan stays as it is without a rate, and where no number of servers keeps up.
 
     Args:
         job: The question.
         found: Of which the plan is one.
         index: Which.
         point: The plan, in steady state.
-        in_limits: Whether the servers must be so many that the limits on the means hold, too.
+        is_limited: Whether there must be so many servers that the limits hold, too.
+        is_final: Whether requests are to be as many as their tails need.
     """
-    rate, first = job.workload.rate, point.fleet
-    if rate is None or first is None:
+    workload, first = job.workload, point.fleet
+    if workload.rate is None or first is None:
         return point
-    traffic = Traffic(
-        requests_per_s=rate,
-        prompt=FixedLength(tokens=job.workload.prompt_len),
-        output=FixedLength(tokens=job.workload.generate_len),
-        num_requests=NUM_REQUESTS if in_limits else NUM_FRONTIER_REQUESTS,
+    engine, ranks = engine_of(job, found, index, point), found.table.mesh_of(int(found.decode[index])).batch_ways
+    counts, met = _enough(job, engine, first, ranks, is_final=is_final), point
+    most = MOST_GROWTH * sum(counts)
+    while sum(counts) <= most:
+        sample = _sample(workload, point, counts, ranks, is_final=is_final)
+        served = serve(_requests(workload, sample, is_final=is_final), replace(engine, fleet=_fleet(engine, sample)))
+        latency = served_latency(served, is_replay=workload.trace is not None)
+        if latency.is_stable:
+            met = _simulated(workload, point, latency, counts)
+        short = _short(workload, latency, served, sample, is_limited=is_limited)
+        if not any(short):
+            break
+        counts = _grown(job, counts, short)
+    return met
+
+
+def in_limits(workload: ServingWorkload, ttft: Quantiles, tpot: Quantiles) -> tuple[bool, bool]:
+    """Whether the time to the first token is within its limit, and the time per output token."""
+    first = workload.ttft_s is None or limit_of(ttft, workload.ttft_of) <= workload.ttft_s
+    token = workload.tpot_s is None or not limit_of(tpot, workload.tpot_of) > workload.tpot_s
+    return first, token
+
+
+def limit_of(times: Quantiles, of: Statistic) -> float:
+    """The number that a limit is a limit of."""
+    return {"mean": times.mean_s, "p50": times.p50_s, "p90": times.p90_s, "p99": times.p99_s}[of]
+
+
+def _enough(job: ServingJob, engine: Engine, first: Fleet, ranks: int, *, is_final: bool) -> _Counts:
+    """The least servers that requests do not ask more of than they can do: what comes next is chance."""
+    one_each = FleetSample(num_ranks=ranks, num_readers=1, requests_per_s=first.requests_per_s, num_requests=_ENOUGH)
+    requests = _requests(job.workload, one_each, is_final=is_final)
+    load = load_of(requests, replace(engine, fleet=_fleet(engine, one_each)))
+    needed = floor(load.decode_ratio) + 1, floor(load.prefill_ratio) + 1 if first.prefill_servers else 0
+    if job.workload.trace is None:
+        needed = max(needed[0], first.servers), max(needed[1], first.prefill_servers)
+    if job.plan.server_ratio is None:
+        return needed
+    readers, writers = job.plan.server_ratio
+    groups = max(ceil(needed[0] / writers), ceil(needed[1] / readers))
+    return groups * writers, groups * readers
+
+
+def _sample(
+    workload: ServingWorkload, point: ServingPoint, counts: _Counts, ranks: int, *, is_final: bool
+) -> FleetSample:
+    """The part of the fleet that is simulated: of a trace, all."""
+    servers, readers = counts
+    if workload.trace is not None:
+        return FleetSample(num_ranks=servers * ranks, num_readers=readers, requests_per_s=0.0, num_requests=0)
+    return fleet_sample(
+        num_ranks=servers * ranks,
+        num_readers=readers,
+        requests_per_s=workload.rate or 0.0,
+        request_s=point.ttft.mean_s + point.reply_tokens * point.tpot.mean_s,
+        least_requests=NUM_REQUESTS if is_final else NUM_FEW_REQUESTS,
     )
-    requests, engine = draw_requests(traffic), _engine(found, index, point)
-    ranks = found.table.mesh_of(int(found.decode[index])).batch_ways
-    for fleet in _growing(first):
-        whole = replace(engine, fleet=_fleet(engine, fleet, ranks))
-        latency = served_latency(serve(requests, whole))
-        if latency.is_stable and (not in_limits or _holds(latency, job)):
-            return replace(point, fleet=fleet, ttft=latency.ttft, tpot=_per_token(latency, point))
-    return point
 
 
-def _growing(first: Fleet) -> Iterator[Fleet]:
-    """Fleets, each a tenth larger than the first, whole servers."""
-    chips_per_server = first.chips // (first.servers + first.prefill_servers)
-    for more in range(MOST_TRIES):
-        servers, readers = (ceil(count * (1 + more / 10)) for count in (first.servers, first.prefill_servers))
-        chips = (servers + readers) * chips_per_server
-        usd = None if first.usd_per_hour is None else first.usd_per_hour * chips / first.chips
-        yield replace(first, servers=servers, prefill_servers=readers, chips=chips, usd_per_hour=usd)
+def _requests(workload: ServingWorkload, sample: FleetSample, *, is_final: bool) -> Requests:
+    """Those of the trace, or some that come at random to a part of the fleet."""
+    if workload.trace is not None:
+        return busiest(workload.trace.requests, MOST_TRACED_REQUESTS if is_final else NUM_FEW_TRACED_REQUESTS)
+    return draw_requests(
+        Traffic(
+            requests_per_s=sample.requests_per_s,
+            prompt=workload.prompts,
+            output=workload.replies,
+            num_requests=sample.num_requests,
+        )
+    )
 
 
-def _holds(latency: Latency, job: ServingJob) -> bool:
-    """Whether the means are within the limits."""
-    ttft_s, tpot_s = job.workload.ttft_s, job.workload.tpot_s
-    in_time = ttft_s is None or latency.ttft.mean_s <= ttft_s
-    return in_time and (tpot_s is None or not latency.tpot.mean_s > tpot_s)
+def busiest(requests: Requests, count: int) -> Requests:
+    """So many requests of a trace that follow each other, where they come quickest; all of a shorter one."""
+    if requests.count <= count:
+        return requests
+    arrival_s = requests.arrival_s
+    start = int((arrival_s[count - 1 :] - arrival_s[: requests.count - count + 1]).argmin())
+    some = slice(start, start + count)
+    return Requests(
+        arrival_s=arrival_s[some] - arrival_s[start],
+        prompt_tokens=requests.prompt_tokens[some],
+        output_tokens=requests.output_tokens[some],
+    )
 
 
-def _per_token(latency: Latency, point: ServingPoint) -> Quantiles:
-    """As simulated; of replies of one token, as before."""
-    return latency.tpot if isfinite(latency.tpot.mean_s) else point.tpot
+def _short(
+    workload: ServingWorkload, latency: Latency, served: Served, sample: FleetSample, *, is_limited: bool
+) -> tuple[bool, bool]:
+    """Whether there are too few servers that decode, or do both, and too few that read."""
+    if not latency.is_stable:
+        reading_s = served.prefill_busy_s / max(sample.num_readers, 1)
+        reads_longer = reading_s > served.busy_s / sample.num_ranks
+        return not reads_longer, reads_longer
+    if not is_limited:
+        return False, False
+    first, token = in_limits(workload, latency.ttft, latency.tpot)
+    return (not token, not first) if sample.num_readers else (not (first and token), False)
 
 
-def _fleet(engine: Engine, fleet: Fleet, ranks: int) -> Interleaved | Disaggregated:
+def _grown(job: ServingJob, counts: _Counts, short: tuple[bool, bool]) -> _Counts:
+    """More servers of the kind that is short; of both in a ratio that is pinned."""
+    if job.plan.server_ratio is not None:
+        readers, writers = job.plan.server_ratio
+        groups = _more(counts[0] // writers)
+        return groups * writers, groups * readers
+    return (_more(counts[0]) if short[0] else counts[0]), (_more(counts[1]) if short[1] else counts[1])
+
+
+def _more(count: int) -> int:
+    return count + max(ceil(GROWTH * count), 1)
+
+
+def _simulated(workload: ServingWorkload, point: ServingPoint, latency: Latency, counts: _Counts) -> ServingPoint:
+    """The plan with what was simulated; of replies of one token, times per token as before."""
+    return replace(
+        point,
+        fleet=None if point.fleet is None else _resized(point.fleet, counts),
+        ttft=latency.ttft,
+        tpot=latency.tpot if isfinite(latency.tpot.mean_s) else point.tpot,
+        simulation=Simulation(
+            num_requests=latency.num_requests,
+            is_trace=workload.trace is not None,
+            queueing=latency.queueing,
+            requests_per_s=latency.requests_per_s,
+            output_tokens_per_s=latency.output_tokens_per_s,
+            utilization=latency.utilization,
+            num_preemptions_per_request=latency.num_preemptions_per_request,
+        ),
+    )
+
+
+def _resized(fleet: Fleet, counts: _Counts) -> Fleet:
+    chips = sum(counts) * (fleet.chips // (fleet.servers + fleet.prefill_servers))
+    usd = None if fleet.usd_per_hour is None else fleet.usd_per_hour * chips / fleet.chips
+    return replace(fleet, servers=counts[0], prefill_servers=counts[1], chips=chips, usd_per_hour=usd)
+
+
+def _fleet(engine: Engine, sample: FleetSample) -> Interleaved | Disaggregated:
     """Servers of the simulation: each rank of a server that decodes is one."""
     if isinstance(engine.fleet, Disaggregated):
-        readers = max(fleet.prefill_servers, 1)
-        return replace(engine.fleet, num_decode_servers=fleet.servers * ranks, num_prefill_servers=readers)
-    return Interleaved(num_servers=fleet.servers * ranks)
-
-
-def _engine(found: Candidates, index: int, point: ServingPoint) -> Engine:
-    """The engine of one rank of a plan: how long its passes take, and what it has room for."""
-    machine, plan, row = found.table.machine, point.plan, int(found.decode[index])
-    columns, ways = found.table.row(row), found.table.mesh_of(row).batch_ways
-    prompt_len, tokens_of_page = machine.setting.prompt_len, page_tokens(machine)
-    pages = point.max_concurrency // ways * ceil(machine.setting.context_len / tokens_of_page)
-    is_apart = plan.mode == "disaggregated"
-    readers = found.readers.row(int(found.prefill[index])) if is_apart else columns
-    chunk_tokens = plan.prefill_batch * prompt_len if is_apart else plan.prefill_chunk
-    prefill = (
-        _readers_table(machine, readers, most_tokens=chunk_tokens)
-        if is_apart
-        else _prefill_table(machine, columns, most_tokens=chunk_tokens, ranks=ways)
-    )
-    decode = _decode_table(machine, columns, most_requests=plan.batch // ways, ranks=ways)
-    spent_s = float(found.decode_s[index]) + prefill.pass_s(chunk_tokens, 0.0)
-    return Engine(
-        times=StepTimes(
-            decode=decode,
-            prefill=prefill,
-            shared_s=0.0 if is_apart else max(spent_s - float(found.reading_s[index]), 0.0),
-        ),
-        limits=Limits(
-            max_sequences=plan.batch // ways,
-            max_pass_tokens=chunk_tokens + (0 if is_apart else plan.batch // ways),
-            kv_pages=pages,
-            page_tokens=tokens_of_page,
-        ),
-        fleet=Disaggregated(transfer_s_per_token=_sent_s(machine)) if is_apart else Interleaved(),
-    )
-
-
-def _decode_table(machine: ServingMachine, columns: PhaseColumns, *, most_requests: int, ranks: int) -> StepTable:
-    """Passes over the sequences of one rank, beside which the others have as many."""
-    setting = machine.setting
-
-    def pass_s(rows: NDArray[np.float64], keys: NDArray[np.float64]) -> NDArray[np.float64]:
-        step = Pass(columns=columns, num_decoding=rows * ranks, context_keys=keys, prompt_tokens=0.0)
-        return rows * 0.0 + serving_pass(machine, step).expected_s
-
-    lengths = (float(setting.prompt_len), float(setting.context_len))
-    return step_table(pass_s, rows=_doubling(most_requests), keys=lengths)
-
-
-def _prefill_table(machine: ServingMachine, columns: PhaseColumns, *, most_tokens: int, ranks: int) -> StepTable:
-    """Passes over prompts of one rank, beside which the others have as many."""
-
-    def pass_s(rows: NDArray[np.float64], keys: NDArray[np.float64]) -> NDArray[np.float64]:
-        del keys
-        step = Pass(columns=columns, num_decoding=0.0, context_keys=0.0, prompt_tokens=rows * ranks)
-        return rows * 0.0 + serving_pass(machine, step).expected_s
-
-    return step_table(pass_s, rows=_doubling(most_tokens))
-
-
-def _readers_table(machine: ServingMachine, columns: PhaseColumns, *, most_tokens: int) -> StepTable:
-    """Passes of a server that only reads: with fewer prompts than ranks it takes as long as with one for each."""
-    one_each = machine.setting.prompt_len * float(columns.rank_degree * columns.transpose_degree)
-
-    def pass_s(rows: NDArray[np.float64], keys: NDArray[np.float64]) -> NDArray[np.float64]:
-        del keys
-        tokens = rows + (one_each - rows) * (rows < one_each)
-        step = Pass(columns=columns, num_decoding=0.0, context_keys=0.0, prompt_tokens=tokens)
-        return rows * 0.0 + serving_pass(machine, step).expected_s
-
-    return step_table(pass_s, rows=_doubling(most_tokens))
-
-
-def _doubling(most: int) -> tuple[float, ...]:
-    """1, 2, 4, … and the most itself."""
-    powers = {float(2**power) for power in range(most.bit_length())}
-    return tuple(sorted({*powers, float(most)}))
-
-
-def _sent_s(machine: ServingMachine) -> float:
-    """Seconds to send what one token has in the cache, over the network of all chips of a server."""
-    setting, hardware = machine.setting, machine.hardware
-    whole = PhaseColumns(degrees={}, batch_size=1.0)
-    sent_bytes = sum(
-        float(count * cache_bytes(operation, setting, whole, tokens=1.0, num_sequences=1.0))
-        for operation, count in cached_attentions(setting.tree)
-    )
-    return sent_bytes / (hardware.chip.network_bytes_per_s * machine.efficiency.network * hardware.num_chips)
+        return replace(engine.fleet, num_decode_servers=sample.num_ranks, num_prefill_servers=sample.num_readers)
+    return Interleaved(num_servers=sample.num_ranks)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import exp
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.serving.memory import ENGINE_SHARE, engine_bytes, page_tokens
 from ridgeline.cost.serving.step import PASS_OVERHEAD_S
 from ridgeline.job.mesh import mesh_in_words
+from ridgeline.job.traffic import EmpiricalLength, FixedLength, LognormalLength, UniformLength
 from ridgeline.search.serving_dtypes import dtypes_in_words
 from ridgeline.search.serving_plans import decode_memory
-from ridgeline.search.serving_tails import NUM_REQUESTS
-from ridgeline.units import format_bytes, format_fraction, format_seconds, format_things
+from ridgeline.search.serving_tails import limit_of
+from ridgeline.units import format_bytes, format_count, format_fraction, format_seconds, format_things
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ridgeline.job.serving import ServingJob
+    from ridgeline.job.serving import ServingJob, ServingWorkload, Statistic
+    from ridgeline.job.traffic import Length
+    from ridgeline.search.engine.latency import Quantiles
     from ridgeline.search.serving_answer import ServingPoint
     from ridgeline.search.serving_candidates import Candidates
 
@@ -27,29 +31,89 @@ def assumptions(job: ServingJob, best: ServingPoint) -> tuple[str, ...]:
 
 
 def _assumptions(job: ServingJob, best: ServingPoint) -> Iterator[str]:
-    prompt, reply = job.workload.prompt_len, job.workload.generate_len
-    lengths = f"prompts of {prompt:,} and replies of {reply:,} tokens, all alike"
-    if isfinite(best.ttft.p99_s):
-        yield f"{lengths}; at this rate {NUM_REQUESTS:,} requests that come independently were simulated"
-    elif job.workload.rate is not None:
-        yield f"{lengths}; in simulation no number of servers that was tried held the limits: queueing is left out"
-    else:
-        yield f"{lengths}, in steady state with full servers: times are means; --rate simulates their tails"
+    yield f"{requests_in_words(job.workload)}; {_served_in_words(job, best)}"
+    yield from _cached_and_drafted(job)
     yield f"a pass costs {format_seconds(PASS_OVERHEAD_S)} beside what devices do: the host schedules and samples"
+    share = ENGINE_SHARE if job.plan.memory_utilization is None else job.plan.memory_utilization
     yield (
-        f"an engine takes {format_fraction(ENGINE_SHARE)} of memory; every sequence has room for its whole context, "
+        f"an engine takes {format_fraction(share)} of memory; every sequence has room for its whole context, "
         "in pages that are alike in all layers"
     )
-    if best.plan.mode == "disaggregated":
-        yield "prefill servers are as many as keep up, without spare; sending the KV cache hides behind decoding"
+    if best.plan.mode == "disaggregated" and not best.is_simulated:
+        as_many = (
+            "are as many as keep up, without spare" if job.plan.server_ratio is None else "are as many as is asked"
+        )
+        yield f"prefill servers {as_many}; sending the KV cache hides behind decoding"
     else:
-        yield "prompts arrive independently of each other, and are read first come, first served"
-    yield (
-        "tokens choose experts alike and independently"
-        if "ep" in best.plan.decode or _is_mixture(best)
-        else ("no prompt shares its beginning with another, and nothing is drafted ahead")
-    )
+        yield "prompts are read first come, first served"
+    if _is_mixture(best):
+        yield "tokens choose experts alike and independently"
     yield from job.model.notes
+
+
+def _served_in_words(job: ServingJob, best: ServingPoint) -> str:
+    """How times were found."""
+    simulation = best.simulation
+    if simulation is None and job.workload.rate is not None:
+        return "in simulation no number of servers that was tried kept up: queueing is left out"
+    if simulation is None:
+        return "in steady state with full servers: times are means; --rate simulates their tails"
+    if job.workload.trace is None:
+        return f"at this rate {simulation.num_requests:,} requests that come independently were simulated"
+    if simulation.num_requests < job.workload.trace.requests.count:
+        return f"of these the busiest {simulation.num_requests:,} that follow each other were replayed"
+    return "all were replayed"
+
+
+def _cached_and_drafted(job: ServingJob) -> Iterator[str]:
+    """What of prompts is not read, and what of replies is drafted."""
+    cache, speculation = job.workload.prefix_cache, job.plan.speculation
+    if cache.hit_fraction:
+        kept = "kept once for all sequences of a rank" if cache.shared else "of which every sequence has its own copy"
+        yield f"of each prompt {format_fraction(cache.hit_fraction)} is in the prefix cache, {kept}"
+    if speculation is not None:
+        accepted = format_fraction(speculation.acceptance_fraction)
+        drafter = speculation.draft_model or "what takes no time"
+        yield (
+            f"{format_things(speculation.draft_tokens, 'token')} a pass are drafted by {drafter}; each is accepted "
+            f"with {accepted} where all before it were; drafts cost the host nothing"
+        )
+    if not cache.hit_fraction and speculation is None:
+        yield "no prompt shares its beginning with another, and nothing is drafted ahead"
+
+
+def requests_in_words(workload: ServingWorkload) -> str:
+    """How long requests are, and where they come from."""
+    if workload.trace is not None:
+        requests = workload.trace.requests
+        prompts, replies = float(requests.prompt_tokens.mean()), float(requests.output_tokens.mean())
+        lengths = f"prompts of {format_things(round(prompts), 'token')}, replies of {format_count(round(replies))}"
+        return f"{requests.count:,} requests of {workload.trace.file}, {lengths} on average"
+    prompts, replies = workload.prompts, workload.replies
+    if isinstance(prompts, FixedLength) and isinstance(replies, FixedLength):
+        return f"prompts of {prompts.tokens:,} and replies of {replies.tokens:,} tokens, all alike"
+    return f"prompts of {length_in_words(prompts)}, replies of {length_in_words(replies)}, independent of each other"
+
+
+def length_in_words(length: Length) -> str:
+    """How long prompts or replies are.
+
+    >>> length_in_words(FixedLength(tokens=1024)), length_in_words(UniformLength(least_tokens=10, most_tokens=2000))
+    ('1,024 tokens', '10 to 2,000 tokens')
+    >>> length_in_words(LognormalLength(mean_tokens=1000.0, sigma=1.0, most_tokens=8000))
+    'half below 607 tokens, 9 of 10 below 2,185, at most 8,000'
+    """
+    match length:
+        case FixedLength(tokens=tokens):
+            return format_things(tokens, "token")
+        case UniformLength(least_tokens=least, most_tokens=most):
+            return f"{least:,} to {format_things(most, 'token')}"
+        case LognormalLength(median_tokens=median, sigma=sigma, longest_tokens=longest):
+            high = median * exp(sigma * NormalDist().inv_cdf(0.9))
+            return f"half below {median:,.0f} tokens, 9 of 10 below {high:,.0f}, at most {longest:,}"
+        case EmpiricalLength(tokens=tokens, file=file):
+            mean = format_things(round(sum(tokens) / len(tokens)), "token")
+            return f"{mean} on average, as in {file}" if file else f"{mean} on average"
 
 
 def _is_mixture(best: ServingPoint) -> bool:
@@ -91,6 +155,25 @@ def nothing_fits_reasons(job: ServingJob, found: Candidates) -> list[str]:
             f"{format_bytes(float(memory.total_bytes))} ({mesh}: {parts}; pages of {page_tokens(machine)} tokens)"
         )
     return reasons
+
+
+def queued_reasons(job: ServingJob, closest: ServingPoint) -> list[str]:
+    """What the plan that comes closest does to requests, with as many servers as were tried."""
+    workload, plan = job.workload, closest.plan
+    fleet = "" if closest.fleet is None else f" on {format_things(closest.fleet.chips, 'chip')}"
+    found: list[str] = []
+    if workload.ttft_s is not None:
+        met = f"{workload.ttft_of} of the time to the first token is {_limited(closest.ttft, workload.ttft_of)}{fleet}"
+        found.append(f"{met}; {format_seconds(workload.ttft_s)} is asked for")
+    if workload.tpot_s is not None:
+        met = f"{workload.tpot_of} of the time per output token is {_limited(closest.tpot, workload.tpot_of)}{fleet}"
+        found.append(f"{met}; {format_seconds(workload.tpot_s)} is asked for")
+    where = f"{plan.mode}, {mesh_in_words(plan.decode)} on {plan.slice}, batch {plan.batch}"
+    return [*found, f"so with the plan that comes closest ({where}); more servers do not mend it"]
+
+
+def _limited(times: Quantiles, of: Statistic) -> str:
+    return format_seconds(limit_of(times, of))
 
 
 def too_slow_reasons(

@@ -12,7 +12,7 @@ from ridgeline.search.engine.arrivals import decode_passes, new_tokens
 from ridgeline.search.engine.checks import check_engine
 from ridgeline.search.engine.clock import clock_of
 from ridgeline.search.engine.latency import Served
-from ridgeline.search.engine.load import load_ratio
+from ridgeline.search.engine.load import load_of
 from ridgeline.search.engine.server import UNSET, Log, Work, run_server
 from ridgeline.search.engine.setting import Disaggregated, Interleaved
 
@@ -129,6 +129,6 @@ def _served(
         prefill_busy_s=0.0 if prefilled is None else prefilled.busy_s,
         running_s=sum(sum(log.running_s) for _, log in logs),
         passes=sum(sum(log.decode_passes) for _, log in logs),
-        load_ratio=load_ratio(requests, engine),
+        load_ratio=load_of(requests, engine).ratio,
         fleet=engine.fleet,
     )

@@ -72,6 +72,7 @@ class Latency:
     """The answer. Where it is not stable, times and concurrency are NaN: they would grow with the time watched.
 
     Attributes:
+        num_requests: Served, those of the beginning and of the end, too.
         is_stable: Whether servers keep up with what arrives.
         load_ratio: Work that arrives over what servers can do; 1 is the limit.
         ttft: Time to the first token, queueing included.
@@ -85,6 +86,7 @@ class Latency:
         num_preemptions_per_request: How often a sequence is read anew.
     """
 
+    num_requests: int
     is_stable: bool
     load_ratio: float
     ttft: Quantiles
@@ -115,6 +117,7 @@ def served_latency(served: Served, *, is_replay: bool = False) -> Latency:
     makespan_s = float(served.finish_s.max(initial=0.0))
     rates = _rates(served, makespan_s if is_replay else float(served.requests.arrival_s[-1]))
     return Latency(
+        num_requests=served.requests.count,
         is_stable=is_stable,
         load_ratio=served.load_ratio,
         ttft=_quantiles(first_s - arrival_s, says),

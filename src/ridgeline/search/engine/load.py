@@ -37,15 +37,33 @@ class MeanRequest:
     held_tokens: float
 
 
-def load_ratio(requests: Requests, engine: Engine) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
     """Requests that come over requests that full servers can serve, in the same time.
+
+    Attributes:
+        decode_ratio: Of servers that decode, or do both.
+        prefill_ratio: Of servers that only read prompts; 0 where there are none.
+    """
+
+    decode_ratio: float
+    prefill_ratio: float = 0.0
+
+    @property
+    def ratio(self) -> float:
+        """Of those that have more to do; from 1 on they fall behind."""
+        return max(self.decode_ratio, self.prefill_ratio)
+
+
+def load_of(requests: Requests, engine: Engine) -> Load:
+    """How much of what servers can do requests ask for.
 
     Assumes: a full server runs as many sequences as its limits and its pages allow on average, each half way through
         its reply; prompts fill passes as far as they come. Preemption is left out. An estimate, within a few percent
         of what full servers do in the simulation.
     """
     if requests.count < 2:
-        return 0.0
+        return Load(decode_ratio=0.0)
     span_s = float(requests.arrival_s[-1] - requests.arrival_s[0])
     requests_per_s = (requests.count - 1) / span_s if span_s > 0 else inf
     mean, clock = mean_request(requests, engine), clock_of(engine.times, engine.speculation)
@@ -54,11 +72,14 @@ def load_ratio(requests: Requests, engine: Engine) -> float:
     read_s = mean.read_tokens * _read_token_s(mean, engine, clock)
     match engine.fleet:
         case Interleaved(num_servers=count) if engine.scheduling.prefill == "separate":
-            return requests_per_s * (read_s + decode_s) / count
+            return Load(decode_ratio=requests_per_s * (read_s + decode_s) / count)
         case Interleaved(num_servers=count):
-            return requests_per_s * _chunked_request_s(mean, engine, clock, sequences) / count
+            request_s = _chunked_request_s(mean, engine, clock, sequences)
+            return Load(decode_ratio=requests_per_s * request_s / count)
         case Disaggregated(num_prefill_servers=readers, num_decode_servers=writers):
-            return requests_per_s * max(read_s / readers, decode_s / writers)
+            return Load(
+                decode_ratio=requests_per_s * decode_s / writers, prefill_ratio=requests_per_s * read_s / readers
+            )
         case _:
             assert_never(engine.fleet)
 

@@ -208,9 +208,11 @@ class Server:
         """Passes of decode up to the next event; returns when the last one ends."""
         self._make_room()
         run = self.clock.decode_run(len(self.offsets), self._keys())
-        passes = min(run.num_passes, self.ends[0][0] - self.done[0], self._passes_of_pages())
+        passes = min(run.num_passes, self.ends[0][0] - self.done[0])
         if until_s < inf:
             passes = min(passes, run.passes_to(until_s))
+        if not self.pages.has_room_each(len(self.offsets), ceil(self.clock.pass_tokens * passes)):
+            passes = min(passes, self._passes_of_pages())
         passes = max(int(passes), 1)
         took_s = run.run_s(passes)
         self._note(took_s, len(self.offsets), passes=passes)

@@ -1,0 +1,161 @@
+"""The engine that a plan is simulated as: how long the passes of one rank take, and what it has room for.
+
+Each set of devices that has sequences of its own schedules for itself, as if the others had as much to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import ceil
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ridgeline.cost.serving.device import PhaseColumns, cache_bytes, cached_attentions
+from ridgeline.cost.serving.machine import Pass
+from ridgeline.cost.serving.memory import page_tokens
+from ridgeline.cost.serving.step import serving_pass
+from ridgeline.search.engine.setting import Disaggregated, Engine, Interleaved, Limits, Scheduling, Speculation
+from ridgeline.search.engine.times import StepTable, StepTimes, step_table
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ridgeline.cost.serving.machine import ServingMachine
+    from ridgeline.cost.serving.requests import RequestLengths
+    from ridgeline.job.serving import ServingJob
+    from ridgeline.search.serving_answer import ServingPoint
+    from ridgeline.search.serving_candidates import Candidates
+
+
+def engine_of(job: ServingJob, found: Candidates, index: int, point: ServingPoint) -> Engine:
+    """The engine of one rank of a plan, one server of each kind.
+
+    Args:
+        job: The question.
+        found: Of which the plan is one.
+        index: Which.
+        point: The plan, in steady state.
+    """
+    machine, plan, row = found.table.machine, point.plan, int(found.decode[index])
+    columns, ways = found.table.row(row), found.table.mesh_of(row).batch_ways
+    is_apart, sequences = plan.mode == "disaggregated", plan.batch // ways
+    rows = ceil(sequences * machine.each_tokens)
+    if is_apart:
+        prompts = ceil(plan.prefill_batch * machine.setting.lengths.mean_read_tokens)
+        prefill = _readers_table(machine, found.readers.row(int(found.prefill[index])), most_tokens=prompts)
+        shared_s = 0.0
+    else:
+        prompts = plan.prefill_chunk
+        prefill = _prefill_table(machine, columns, most_tokens=prompts, ranks=ways)
+        together_s = float(found.decode_s[index]) + prefill.pass_s(prompts, _mean_keys(machine))
+        shared_s = max(together_s - float(found.reading_s[index]), 0.0)
+    decode = _decode_table(machine, columns, most_rows=rows, ranks=ways)
+    return Engine(
+        times=StepTimes(decode=decode, prefill=prefill, shared_s=shared_s),
+        limits=Limits(
+            max_sequences=sequences,
+            max_pass_tokens=max(prompts if is_apart else prompts + rows, rows),
+            kv_pages=_pages(machine, point.max_concurrency // ways),
+            page_tokens=page_tokens(machine),
+        ),
+        scheduling=Scheduling(prefix_hit_fraction=job.workload.prefix_cache.hit_fraction),
+        speculation=_speculation(job),
+        fleet=Disaggregated(transfer_s_per_token=_sent_s(machine)) if is_apart else Interleaved(),
+    )
+
+
+def _speculation(job: ServingJob) -> Speculation:
+    """Drafts are part of the times of passes."""
+    asked = job.plan.speculation
+    if asked is None:
+        return Speculation()
+    return Speculation(draft_tokens=asked.draft_tokens, acceptance_fraction=asked.acceptance_fraction)
+
+
+def _pages(machine: ServingMachine, sequences: int) -> int:
+    """Pages of a rank, counted as if nothing were shared: of so many sequences as they run, or of the longest."""
+    lengths, size = machine.setting.lengths, page_tokens(machine)
+    each = (lengths.paged_tokens(size) + lengths.prefix_tokens) / size
+    return max(int(sequences * each), ceil(machine.setting.context_len / size))
+
+
+def _mean_keys(machine: ServingMachine) -> float:
+    """Keys that a token of a prompt sees, mean, were every layer to see all."""
+    lengths = machine.setting.lengths
+    return lengths.own_prompt_tokens * (1.0 + lengths.cached_fraction) / 2
+
+
+def _decode_table(machine: ServingMachine, columns: PhaseColumns, *, most_rows: int, ranks: int) -> StepTable:
+    """Passes over the sequences of one rank, beside which the others have as many."""
+    setting, each = machine.setting, machine.each_tokens
+
+    def pass_s(rows: NDArray[np.float64], keys: NDArray[np.float64]) -> NDArray[np.float64]:
+        step = Pass(
+            columns=columns,
+            num_decoding=rows / each * ranks,
+            context_keys=keys,
+            prompt_tokens=0.0,
+            each_tokens=each,
+        )
+        return rows * 0.0 + serving_pass(machine, step).expected_s
+
+    return step_table(
+        pass_s, rows=_doubling(each, most_rows), keys=_doubling(setting.prompt_len // 2, setting.context_len)
+    )
+
+
+def _prefill_table(machine: ServingMachine, columns: PhaseColumns, *, most_tokens: int, ranks: int) -> StepTable:
+    """Passes over prompts of one rank, beside which the others have as many."""
+    return _prompts_table(machine, columns, most_tokens=most_tokens, least_tokens=0.0, ranks=ranks)
+
+
+def _readers_table(machine: ServingMachine, columns: PhaseColumns, *, most_tokens: int) -> StepTable:
+    """Passes of a server that only reads: with fewer prompts than ranks it takes as long as with one for each."""
+    one_each = machine.setting.lengths.mean_read_tokens * float(columns.rank_degree * columns.transpose_degree)
+    most = max(most_tokens, machine.setting.prompt_len)
+    return _prompts_table(machine, columns, most_tokens=most, least_tokens=one_each, ranks=1)
+
+
+def _prompts_table(
+    machine: ServingMachine, columns: PhaseColumns, *, most_tokens: int, least_tokens: float, ranks: int
+) -> StepTable:
+    """Passes over prompts, by their tokens and the keys that these see."""
+    rows, seen = np.asarray(_doubling(1.0, most_tokens)), _seen(machine)
+    seconds: list[NDArray[np.float64]] = []
+    for lengths in seen.values():
+        prompts = replace(machine, setting=replace(machine.setting, requests=lengths))
+        tokens = np.maximum(rows, least_tokens) * ranks
+        step = Pass(columns=columns, num_decoding=0.0, context_keys=0.0, prompt_tokens=tokens)
+        seconds.append(rows * 0.0 + serving_pass(prompts, step).expected_s)
+    by_rows = np.stack(seconds, axis=1)
+    return StepTable(rows=tuple(rows.tolist()), keys=tuple(seen), seconds=tuple(map(tuple, by_rows.tolist())))
+
+
+def _seen(machine: ServingMachine) -> dict[float, RequestLengths]:
+    """By the keys that a token of a prompt sees: prompts of which it sees so many; of prompts all alike, those."""
+    lengths = machine.setting.lengths
+    if len(lengths.read_tokens) == 1:
+        return {0.0: lengths}
+    longest, computed = machine.setting.prompt_len, replace(lengths, prompt_tokens=lengths.mean_read_tokens)
+    own = (longest / 8, longest / 2, float(longest), 2.0 * longest)
+    return {tokens / 2: replace(computed, own_prompt_tokens=max(tokens, 1.0)) for tokens in own}
+
+
+def _doubling(least: float, most: float) -> tuple[float, ...]:
+    """The least, twice as many, four times, … and the most itself."""
+    powers = [max(least, 1.0)]
+    while powers[-1] < most:
+        powers.append(min(2 * powers[-1], float(most)))
+    return tuple(powers)
+
+
+def _sent_s(machine: ServingMachine) -> float:
+    """Seconds to send what one token has in the cache, over the network of all chips of a server."""
+    setting, hardware = machine.setting, machine.hardware
+    whole = PhaseColumns(degrees={}, batch_size=1.0)
+    sent_bytes = sum(
+        float(count * cache_bytes(operation, setting, whole, tokens=1.0, num_sequences=1.0))
+        for operation, count in cached_attentions(setting.tree)
+    )
+    return sent_bytes / (hardware.chip.network_bytes_per_s * machine.efficiency.network * hardware.num_chips)
