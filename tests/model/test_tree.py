@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ridgeline.model.flop_convention import CONVENTIONS, training_flops_per_token
 from ridgeline.model.operations import Attention, ExpertMatmul, Matmul, Span
 from ridgeline.model.parameters import count_parameters, counted_operations
 from ridgeline.model.spec import (
@@ -21,6 +22,7 @@ from ridgeline.model.spec import (
     MoeSpec,
 )
 from ridgeline.model.tree import model_tree
+from ridgeline.model.zoo import load_model
 
 ATTENTION = AttentionSpec(num_heads=32, num_kv_heads=8, head_dim=128)
 DENSE = LayerSpec(mixer=ATTENTION, mlp=MlpSpec(mlp_dim=14336))
@@ -60,6 +62,34 @@ def test_deepseek_v3_has_671_billion_parameters_of_which_37_are_active() -> None
 
     assert round(count.total / 1e9) == 671
     assert round(count.active / 1e9, 1) == 37.6
+
+
+def test_a_module_that_predicts_a_further_token_has_the_published_parameters_beside_the_shared_tables() -> None:
+    """11.5B of its own: deepseek-ai/DeepSeek-V3, README_WEIGHTS.md."""
+    alone, predicting = DEEPSEEK_V3, replace(DEEPSEEK_V3, mtp_depth=1)
+    own = count_parameters(model_tree(predicting)).total - count_parameters(model_tree(alone)).total
+
+    assert own == pytest.approx(11.5e9, rel=0.01)
+    assert [block.name for block in model_tree(predicting).layers[-1].blocks] == ["join", "attention", "moe", "head"]
+    assert model_tree(alone).layers == model_tree(predicting).layers[:-1]
+
+
+@pytest.mark.parametrize(("tflops_per_s", "tokens_per_s"), [(1281, 3552), (923, 2528)])
+def test_two_further_tokens_make_the_flops_that_nvidia_counts_for_nemotron_3_ultra(
+    tflops_per_s: float, tokens_per_s: float
+) -> None:
+    """NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary.md at 067f987df: rates of model FLOPs and of tokens."""
+    tree = model_tree(replace(load_model("nemotron3-ultra-550b-a55b"), mtp_depth=2))
+    counted = training_flops_per_token(tree, seq_len=8192, convention=CONVENTIONS["megatron"])
+
+    assert counted == pytest.approx(tflops_per_s * 1e12 / tokens_per_s, rel=0.02)
+
+
+def test_a_hybrid_predicts_with_an_attention_layer_and_one_of_experts() -> None:
+    tree = model_tree(replace(load_model("nemotron3.5-lightning-30b-a3b"), mtp_depth=2))
+
+    assert (tree.layers[-1].name, tree.layers[-1].count) == ("mtp_layer", 2)
+    assert [block.name for block in tree.layers[-1].blocks] == ["join", "attention", "moe", "head"]
 
 
 def test_an_operation_of_a_layer_carries_the_path_of_its_block_in_the_name_of_its_weight() -> None:

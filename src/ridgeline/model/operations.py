@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +239,11 @@ class Recurrence:
     between_elements: float = 0.0
     gradient_passes: float = 2.0
 
+
+PREDICTOR: Final = "mtp_layer"
+"""Name of the layers that predict further tokens."""
+PREDICTOR_LOGITS: Final = f"{PREDICTOR}/head/logits"
+"""Their logits matmul reads the model's own table."""
 
 Operation: TypeAlias = Matmul | ExpertMatmul | Attention | Elementwise | Lookup | Dispatch | Recurrence
 

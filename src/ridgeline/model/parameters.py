@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ridgeline.model.operations import ExpertMatmul, Lookup, weights_of
+from ridgeline.model.operations import PREDICTOR_LOGITS, ExpertMatmul, Lookup, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,8 @@ class ParameterCount:
     """Parameters of a decoder; a tied embedding table counts once.
 
     Attributes:
-        total: All of them. Vision and audio towers and multi-token-prediction heads are outside the tree.
+        total: All of them. Vision and audio towers are outside the tree, and so are multi-token-prediction modules
+            that do not run.
         active: Those one token visits: of routed experts only the top-k, everything else in full.
         embedding: Lookup tables (token, position), within `total`.
         experts: Routed experts, within `total`.
@@ -46,7 +47,7 @@ def count_parameters(tree: ModelTree) -> ParameterCount:
     2296
     """
     total = active = embedding = experts = 0
-    tables: set[str] = set()
+    tables: set[str] = {PREDICTOR_LOGITS}
     for operation, count in counted_operations(tree):
         for tensor in weights_of(operation):
             size = count * tensor.size

@@ -270,7 +270,8 @@ class ModelSpec:
         per_layer_vocab_size: Rows of the table of per-layer inputs (Gemma 3n); 0 for none.
         logits_bias: Bias of the logits matmul (GPT-J, Phi).
         context_length: Longest sequence the model was made for; 0 when not stated.
-        mtp_layers: Multi-token-prediction heads that exist beside the model (noted, not counted).
+        mtp_layers: Multi-token-prediction modules that exist beside the model (noted, not counted).
+        mtp_depth: Such modules that run: further tokens that each position predicts in training, counted.
         notes: What a reader should know (assumed defaults, parts left out).
     """
 
@@ -288,6 +289,7 @@ class ModelSpec:
     logits_bias: bool = False
     context_length: int = 0
     mtp_layers: int = 0
+    mtp_depth: int = 0
     notes: tuple[str, ...] = ()
 
     @property

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ridgeline.model.attention import attention_operations, mla_operations
 from ridgeline.model.compressed import compressed_attention_operations
 from ridgeline.model.feed_forward import mlp_operations, moe_operations
-from ridgeline.model.operations import Block, Elementwise, Layer, Lookup, ModelTree, Operation
+from ridgeline.model.operations import PREDICTOR, Block, Elementwise, Layer, Lookup, ModelTree, Operation
 from ridgeline.model.recurrent import gated_delta_operations, mamba_operations
 from ridgeline.model.scope import Scope
 from ridgeline.model.spec import (
@@ -67,14 +67,47 @@ def model_tree(spec: ModelSpec) -> ModelTree:
     names = layer_names(tuple(counts))
     return ModelTree(
         embedding=_embedding(spec),
-        layers=tuple(
-            Layer(name=name, count=count, blocks=layer_blocks(name, layer, embed_dim=spec.embed_dim))
-            for name, (layer, count) in zip(names, counts.items(), strict=True)
+        layers=(
+            *(
+                Layer(name=name, count=count, blocks=layer_blocks(name, layer, embed_dim=spec.embed_dim))
+                for name, (layer, count) in zip(names, counts.items(), strict=True)
+            ),
+            *((_predictor(spec),) if spec.mtp_depth else ()),
         ),
         head=_head(spec),
         tied=spec.tied_embeddings,
         repeats=_repeats([layer for layer, count in spec.layers for _ in range(count)]),
     )
+
+
+def _predictor(spec: ModelSpec) -> Layer:
+    """Multi-token prediction: the next token's embedding is joined in, a layer of the model, the head once more.
+
+    Source: DeepSeek-V3 (arXiv:2412.19437), section 2.2: embedding and head are the model's own.
+    """
+    name, width = PREDICTOR, spec.embed_dim
+    scope = Scope(block=f"{name}/join")
+    joined = (
+        scope.norm("norm", spec.layers[-1][0].norm, width),
+        scope.norm("embedding_norm", spec.layers[-1][0].norm, width),
+        scope.matmul("project", "mtp_project", unit=2 * width, embed=width),
+    )
+    blocks = (block for layer in _predicting(spec) for block in layer_blocks(name, layer, embed_dim=width))
+    return Layer(
+        name=name,
+        count=spec.mtp_depth,
+        blocks=(Block(name="join", operations=joined), *blocks, _head(replace(spec, tied_embeddings=False), name)),
+    )
+
+
+def _predicting(spec: ModelSpec) -> tuple[LayerSpec, ...]:
+    """The layer of a prediction module: the model's last; of a hybrid, whose layers are halves, the last of each."""
+    stack = [layer for layer, _ in reversed(spec.layers)]
+    if stack[0].mixer is not None and stack[0].mlp is not None:
+        return (stack[0],)
+    attention = next((layer for layer in stack if isinstance(layer.mixer, AttentionSpec)), None)
+    channel = next((layer for layer in stack if layer.mlp is not None), None)
+    return tuple(layer for layer in (attention, channel) if layer is not None)
 
 
 def _repeats(layers: Sequence[LayerSpec]) -> int:
@@ -226,9 +259,9 @@ def _embedding(spec: ModelSpec) -> Block:
     return Block(name="embedding", operations=tuple(operations))
 
 
-def _head(spec: ModelSpec) -> Block:
+def _head(spec: ModelSpec, under: str = "") -> Block:
     """Final norm, logits and loss; a tied logits matmul reads the embedding table transposed, under its name."""
-    scope, width, layer = Scope(block="head"), _table_width(spec), spec.layers[0][0]
+    scope, width, layer = Scope(block=f"{under}/head" if under else "head"), _table_width(spec), spec.layers[0][0]
     operations: list[Operation] = []
     if layer.altup_streams:
         operations.append(altup_projection(scope, embed_dim=spec.embed_dim, streams=layer.altup_streams))

@@ -32,6 +32,7 @@ from ridgeline.study.measured.gpu_settings import (
     is_zero_3_of_2021,
     launch_of,
     machine_of,
+    mtp_depth_of,
     names_of_model,
     recipe_of,
     remat_of,
@@ -245,11 +246,11 @@ def _of_dimensions(record: Record, said: str) -> dict[str, object] | None:
 
 
 def _changes(record: Record, spec: ModelSpec) -> tuple[dict[str, object], tuple[str, ...]]:
-    """What of a run's model is not the zoo's: layers left out, a second token predicted; and what was assumed."""
+    """What of a run's model is not the zoo's: layers left out, further tokens predicted; and what was assumed."""
     layers = whole(record, "layers")
     if layers is None:
-        more = spec.num_layers + spec.mtp_layers
-        return ({"num_layers": more}, ("multi-token prediction as one layer more",)) if spec.mtp_layers else ({}, ())
+        depth = mtp_depth_of(record, spec.mtp_layers)
+        return ({"mtp_depth": depth}, (f"multi-token prediction, depth {depth}",)) if depth else ({}, ())
     if layers == spec.num_layers:
         return {}, ()
     has_experts = [isinstance(layer.mlp, MoeSpec) for layer, count in spec.layers for _ in range(count)]
