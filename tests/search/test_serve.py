@@ -184,3 +184,17 @@ def test_layers_with_windows_waste_pages_that_are_alike_in_all_layers() -> None:
     answer = ridgeline.serve("gemma3-27b", on="v6e:2x4", prompt_len=16_384, generate_len=512, mesh="tp=8")
 
     assert answer.best.ideal_concurrency > 3 * answer.best.max_concurrency
+
+
+def test_a_large_fleet_is_as_full_in_simulation_as_a_small_one() -> None:
+    # Ten times the rate needs ten times the servers, each as full: a token takes as long.
+    one, ten = (
+        ridgeline.serve("llama3.1-8b", on="v6e:2x4", prompt_len=1000, generate_len=1000, rate=rate, batch=680).best
+        for rate in (195, 1950)
+    )
+
+    assert one.fleet is not None
+    assert ten.fleet is not None
+    assert ten.fleet.servers == pytest.approx(10 * one.fleet.servers, rel=0.1)
+    assert ten.tpot.mean_s == pytest.approx(one.tpot.mean_s, rel=0.15)  # whole servers are not as full
+    assert one.tpot.mean_s == pytest.approx(1 / one.tokens_per_s_per_user, rel=0.15)
