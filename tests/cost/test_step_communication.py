@@ -10,11 +10,11 @@ import pytest
 from ridgeline.cost.causes import time_by_cause
 from ridgeline.cost.collectives import Transfer
 from ridgeline.cost.training.step import local_elements, roofline_s, training_step
+from ridgeline.cost.work import Hiding, Part, overlapped
 from tests.cost.settings import one_plan, setting_on
 
 if TYPE_CHECKING:
     from ridgeline.cost.columns import TrainingSetting
-    from ridgeline.cost.work import Part
 
 LAYERS = 8
 LAYER_WEIGHTS = 2048 * 128 * (16 + 2 * 8) + 16 * 128 * 2048 + 3 * 2048 * 8192 + 2 * 2048
@@ -67,6 +67,27 @@ def test_a_sum_written_as_an_all_reduce_takes_twice_as_long_as_its_gather_and_le
     assert roofline_s(steps[0].work, once) == roofline_s(steps[1].work, twice)
 
 
+def test_transfers_to_the_host_and_over_links_run_at_the_same_time() -> None:
+    """Ten seconds hide nine; two gathers queue for the links, and the host has wires of its own."""
+    compute, gather, summed, offload = (
+        Part(name=name, phase="forward", resource=resource, expected_s=time_s)
+        for name, resource, time_s in (
+            ("c", "compute", 10.0),
+            ("g", "ici", 8.0),
+            ("s", "ici", 6.0),
+            ("o", "host", 12.0),
+        )
+    )
+    hiding = Hiding(overlap=0.9, unhidden_share=0.0)
+
+    def shown_s(*behind: Part) -> float:
+        return float(overlapped("layer", "forward", compute, list(behind), hiding=hiding).expected_s) - 10.0
+
+    assert shown_s(offload) == pytest.approx(12.0 - 9.0)
+    assert shown_s(gather, offload) == pytest.approx(12.0 - 9.0)
+    assert shown_s(gather, summed, offload) == pytest.approx(8.0 + 6.0 - 9.0)
+
+
 def test_a_sum_that_the_compiler_waits_for_shows_whole_and_gathers_hide() -> None:
     """A layer computes longer than it gathers, so of gathers only the unhidden share shows."""
     hidden, waiting = (setting_with("v5e:16x16", unhidden_gather=0.0, unhidden_sum=share) for share in (0.0, 1.0))
@@ -92,7 +113,7 @@ def test_replicas_across_slices_sum_a_layers_gradients_in_steps_of_a_ring() -> N
 
 
 def test_what_nothing_hides_of_a_sum_across_slices_adds_to_the_step() -> None:
-    hidden, waiting = (setting_with("4*v5e:16x16", unhidden_network=share) for share in (0.0, 1.0))
+    hidden, waiting = (setting_with("4*v5e:16x16", network=0.8, unhidden_network=share) for share in (0.0, 1.0))
     plan = {"fsdp": 256, "dcn_dp": 4}
     before, after = (training_step(setting, one_plan(setting, plan)) for setting in (hidden, waiting))
     (summed,) = replicas(after)

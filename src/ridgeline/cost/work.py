@@ -136,6 +136,8 @@ class Hiding:
 def overlapped(name: str, phase: Phase, front: Part, behind: Sequence[Part], *, hiding: Hiding) -> Part:
     """`front` hides `behind` as far as its time reaches; the rest is exposed (`exposed_s`).
 
+    What waits for different resources (links, the host) runs at the same time; what waits for one queues.
+
     >>> compute, gather = (Part(name=n, phase="forward", expected_s=s) for n, s in (("c", 10.0), ("g", 12.0)))
     >>> overlapped("layer", "forward", compute, [gather], hiding=Hiding(overlap=0.9, unhidden_share=0.1)).expected_s
     13.0
@@ -143,7 +145,7 @@ def overlapped(name: str, phase: Phase, front: Part, behind: Sequence[Part], *, 
     known = tuple(replace(part, unhidden_share=_unhidden(part, hiding)) for part in behind)
     exposed = exposed_s(
         front_s=front.expected_s,
-        behind_s=_total([part.expected_s for part in known]),
+        behind_s=_longest_queue(known),
         least_s=_total([_least_s(part) for part in known]),
         overlap=hiding.overlap,
     )
@@ -230,6 +232,17 @@ def _unhidden(part: Part, hiding: Hiding) -> Number:
 def _least_s(part: Part) -> Number:
     """What of a part shows in any case."""
     return 0.0 if part.unhidden_share is None else part.expected_s * part.unhidden_share
+
+
+def _longest_queue(parts: Sequence[Part]) -> Number:
+    """Time of the resource that the parts keep busy longest."""
+    queues: dict[str, Number] = {}
+    for part in parts:
+        queues[part.resource] = queues.get(part.resource, 0.0) + part.expected_s
+    longest: Number = 0.0
+    for queue_s in queues.values():
+        longest = larger(longest, queue_s)
+    return longest
 
 
 def _total(times_s: Sequence[Number]) -> Number:
