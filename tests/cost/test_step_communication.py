@@ -113,7 +113,7 @@ def test_replicas_across_slices_sum_a_layers_gradients_in_steps_of_a_ring() -> N
 
 
 def test_what_nothing_hides_of_a_sum_across_slices_adds_to_the_step() -> None:
-    hidden, waiting = (setting_with("4*v5e:16x16", network=0.8, unhidden_network=share) for share in (0.0, 1.0))
+    hidden, waiting = (setting_with("4*v5e:16x16", network_step_s=1e-4, unhidden_network=share) for share in (0.0, 1.0))
     plan = {"fsdp": 256, "dcn_dp": 4}
     before, after = (training_step(setting, one_plan(setting, plan)) for setting in (hidden, waiting))
     (summed,) = replicas(after)
