@@ -9,9 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.cost.serving.device import LANES, PhaseColumns, ServingSetting, serving_flops, serving_memory
+from ridgeline.cost.serving.device import (
+    LANES,
+    PhaseColumns,
+    ServingSetting,
+    key_flops,
+    serving_flops,
+    serving_memory,
+)
 from ridgeline.job.serving import ServingDtypes
 from ridgeline.model.accounting import account
+from ridgeline.model.operations import Attention
 from ridgeline.model.tree import model_tree
 from ridgeline.model.zoo import load_model
 
@@ -110,3 +118,24 @@ def test_a_step_of_decoding_multiplies_every_matrix_once_for_each_sequence() -> 
     # 2 · 2 · 2,048 keys · 32 heads · 128 of scores and values, in 32 layers.
     by_hand = 4 * (2 * (PARAMETERS - lookups - norms) + 32 * 4 * 2048 * 32 * 128)
     assert serving_flops(setting(), columns, "decode", block_keys=None) == by_hand
+
+
+def test_a_vector_that_is_key_and_value_of_all_heads_is_read_as_it_is() -> None:
+    tree = model_tree(load_model("deepseek4-284b"))
+    scores = next(
+        operation
+        for block in tree.layers[0].blocks
+        for operation in block.operations
+        if isinstance(operation, Attention)
+    )
+
+    # 2 · 64 heads · (512 of the score + 512 of the value), decoding as reading a prompt.
+    assert key_flops(scores, tree, "decode") == key_flops(scores, tree, "prefill") == 2 * 64 * (512 + 512)
+
+
+@pytest.mark.parametrize("model", ["deepseek4-1.6t", "glm-5.2", "minimax-m3", "nemotron3-ultra-550b-a55b", "jamba"])
+def test_every_kind_of_layer_can_be_served(model: str) -> None:
+    columns = PhaseColumns(degrees={"tp": 8}, batch_size=4)
+
+    assert serving_flops(setting(model), columns, "decode", block_keys=None) > 0
+    assert serving_memory(setting(model), columns, "decode").parts["kv_cache"] > 0

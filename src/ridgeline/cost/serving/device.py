@@ -328,8 +328,11 @@ def serving_flops(setting: ServingSetting, columns: PhaseColumns, phase: Phase, 
 
 
 def key_flops(operation: Attention, tree: ModelTree, phase: Phase) -> float:
-    """FLOPs of all heads' scores and values for one query and one key; over latents, as wide as these."""
-    if phase == "prefill" or not operation.caches_latents:
+    """FLOPs of all heads' scores and values for one query and one key; over latents, as wide as these.
+
+    One vector that all heads share as it is (DeepSeek-V4) is no latent: nothing is made of it.
+    """
+    if phase == "prefill" or not operation.caches_latents or operation.num_kv_heads == 1:
         return scores_flops_per_token(operation, num_keys=1.0)
     rank = max(
         size
