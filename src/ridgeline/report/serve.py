@@ -38,6 +38,13 @@ _BOUNDS: Final[Mapping[ServingBound, str]] = {
     "network": "the data-center network",
     "overhead": "the host",
 }
+_SHORT_BOUNDS: Final[Mapping[ServingBound, str]] = {
+    "hbm": "HBM",
+    "compute": "compute",
+    "ici": "links",
+    "network": "network",
+    "overhead": "host",
+}
 _BREAKDOWN: Final = {
     "weights_s": "reading weights",
     "kv_cache_s": "reading KV cache",
@@ -282,11 +289,22 @@ def _memory_bars(best: ServingPoint) -> Bars:
 def _frontier(answer: ServeAnswer) -> Table:
     points = answer.frontier
     shown = points if len(points) <= _SHOWN_POINTS else points[:: -(-len(points) // _SHOWN_POINTS)]
+    several = len(answer.slices) > 1
+    where = ("slice",) if several else ()
     return Table(
         title="Frontier",
-        columns=("tok/s/chip", "tok/s/user", "first token", "batch", "servers", "$/M output", "waits for"),
-        right=frozenset({0, 1, 2, 3, 5}),
-        rows=tuple(_frontier_row(point, several=len(answer.slices) > 1) for point in shown),
+        columns=(
+            "tok/s per chip",
+            "tok/s per user",
+            "$/M output",
+            "first token",
+            "batch",
+            *where,
+            "servers",
+            "waits for",
+        ),
+        right=frozenset({0, 1, 2, 3, 4}),
+        rows=tuple(_frontier_row(point, several=several) for point in shown),
         note="no plan beats these in both; --json lists them all"
         if len(shown) < len(points)
         else "no plan beats these in both",
@@ -295,19 +313,24 @@ def _frontier(answer: ServeAnswer) -> Table:
 
 def _frontier_row(point: ServingPoint, *, several: bool) -> tuple[Cell, ...]:
     plan, usd = point.plan, point.cost_per_million_output_tokens_usd
-    where = f" on {plan.slice}" if several else ""
     ratio = (
         f" + {plan.prefill_server_ratio:.2f} × ({mesh_in_words(plan.prefill)})" if plan.mode == "disaggregated" else ""
     )
     return (
         Cell(text=format_count(point.tokens_per_s_per_chip)),
         Cell(text=format_count(point.tokens_per_s_per_user)),
+        Cell(text="unknown" if usd is None else format_usd(usd)),
         Cell(text=format_seconds(point.ttft.mean_s)),
         Cell(text=format_count(plan.batch)),
-        Cell(text=f"{mesh_in_words(plan.decode)}{where}{ratio}"),
-        Cell(text="unknown" if usd is None else format_usd(usd)),
-        Cell(text=_BOUNDS[point.bound], tone="dim"),
+        *([_slice_cell(plan)] if several else []),
+        Cell(text=f"{mesh_in_words(plan.decode)}{ratio}"),
+        Cell(text=_SHORT_BOUNDS[point.bound], tone="dim"),
     )
+
+
+def _slice_cell(plan: ServingChoice) -> Cell:
+    """The slice without its chip, which all share."""
+    return Cell(text=plan.slice.partition(":")[2])
 
 
 def _narrower(answer: ServeAnswer) -> Table:
@@ -316,8 +339,13 @@ def _narrower(answer: ServeAnswer) -> Table:
     named = ("weights", "KV cache", "compute")
     return Table(
         title="Narrower precision, quality aside",
-        columns=(*named, "saves", "chips" if has_rate else "$/M output", "tok/s/chip", "tok/s/user", "servers"),
-        right=frozenset({3, 4, 5, 6}),
+        columns=(
+            *named,
+            *("saves", "chips" if has_rate else "$/M output", "tok/s per chip", "tok/s per user", "batch"),
+            *(("slice",) if len(answer.slices) > 1 else ()),
+            "servers",
+        ),
+        right=frozenset({3, 4, 5, 6, 7}),
         rows=tuple(_narrower_row(each, several=len(answer.slices) > 1) for each in answer.narrower),
         note=f"not taken unless asked for: --weights-dtype, --kv-cache-dtype, --compute-dtype; {ANY!r} leaves one open",
     )
@@ -327,7 +355,6 @@ def _narrower_row(gain: DtypeGain, *, several: bool) -> tuple[Cell, ...]:
     point, plan, dtypes = gain.point, gain.point.plan, gain.point.plan.dtypes
     usd = point.cost_per_million_output_tokens_usd
     cost = "unknown" if usd is None else format_usd(usd)
-    where = f" on {plan.slice}" if several else ""
     return (
         Cell(text=dtypes.weights if dtypes.experts is None else f"{dtypes.weights}, experts {dtypes.experts}"),
         Cell(text=dtypes.kv_cache),
@@ -336,7 +363,9 @@ def _narrower_row(gain: DtypeGain, *, several: bool) -> tuple[Cell, ...]:
         Cell(text=cost if point.fleet is None else format_count(point.fleet.chips)),
         Cell(text=format_count(point.tokens_per_s_per_chip)),
         Cell(text=format_count(point.tokens_per_s_per_user)),
-        Cell(text=f"{mesh_in_words(plan.decode)}{where}"),
+        Cell(text=format_count(plan.batch)),
+        *([_slice_cell(plan)] if several else []),
+        Cell(text=mesh_in_words(plan.decode)),
     )
 
 

@@ -323,7 +323,7 @@ def _rejected(searched: Sequence[_Searched]) -> Iterator[Rejected]:
     for each in searched:
         unfit = each.found.costed - len(each.found.table) - len(each.found.readers)
         if unfit:
-            reason = f"they need more memory than an engine has on {each.hardware.name}"
+            reason = "they need more memory than an engine has there"
             yield Rejected(family=f"{unfit:,} plans on {each.hardware.name}", reason=reason, plans=unfit)
     seen: set[tuple[str, str]] = set()
     for each in searched:
