@@ -246,6 +246,10 @@ ALSO_CALLED = {
     "Nemotron_3_5_Lightning": "nemotron3.5-lightning-30b-a3b",
     "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4": "nemotron3-ultra-550b-a55b",
     "GPT-J": "gptj-6b",
+    "DeepSeek_V3_2": "deepseek3.2-671b",
+    "Qwen3_5_397B_a17B": "qwen3.5-397b-a17b",
+    "GLM_4_5_Air": "glm-4.5-106b-a12b",
+    "nvidia/Llama-3_3-Nemotron-Super-49B-v1": "nemotron-super-49b",
 }
 
 

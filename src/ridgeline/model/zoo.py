@@ -32,6 +32,8 @@ _NOT_ARCHITECTURE = _FINE_TUNES | _FORMATS
 _DATE = re.compile(r"2[3-9](0[1-9]|1[0-2])|(0[1-9]|1[0-2])[0-3][0-9]")
 """Year and month, or month and day: `2507`, `0528`."""
 _IN_BRACKETS = re.compile(r"\([^)]*\)")
+_POINT = re.compile(r"(?<=\d)_(?=\d(?![\d.bt]))")
+"""An underscore in place of a version's point: `Qwen3_5_397B`, not `Llama3_8B`."""
 _BETWEEN_WORDS = re.compile(r"[^a-z0-9.]+")
 
 
@@ -171,7 +173,7 @@ def _key(name: str) -> str:
     >>> _key("nvidia/Qwen3-235B-A22B-NVFP4"), _key("Qwen/Qwen3-235B-A22B-Thinking-2507")
     ('qwen3235ba22b', 'qwen3235ba22b')
     """
-    bare = _IN_BRACKETS.sub("", name.lower()).rsplit("/", 1)[-1]
+    bare = _POINT.sub(".", _IN_BRACKETS.sub("", name.lower()).rsplit("/", 1)[-1])
     words = _BETWEEN_WORDS.split(bare)
     return "".join(word for word in words if word not in _NOT_ARCHITECTURE and not _DATE.fullmatch(word))
 
