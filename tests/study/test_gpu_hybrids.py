@@ -1,4 +1,4 @@
-"""Nemotron's hybrids among published GPU rows: what their recipes do that other models' do not."""
+"""Nemotron's hybrids and DeepSeek-V4 among published GPU rows: what their recipes do that others do not."""
 
 from __future__ import annotations
 
@@ -44,3 +44,7 @@ def test_a_hybrid_predicts_two_further_tokens_where_the_model_has_such_modules()
 def test_a_hybrid_waits_for_its_tokens_where_other_models_send_them_beside_another_microbatch() -> None:
     assert not case_of().job.plan.experts.exchange_overlap
     assert case_of(model="Qwen3_235B_a22B").job.plan.experts.exchange_overlap
+
+
+def test_deepseek_v4_waits_for_its_tokens_too() -> None:
+    assert not case_of(model="DeepSeekV4 Flash").job.plan.experts.exchange_overlap

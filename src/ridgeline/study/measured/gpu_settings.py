@@ -37,6 +37,7 @@ _GRAPHS_SINCE = (26, 6)
 _LIBRARY_SINCE = (26, 2)
 
 _HYBRID = re.compile(r"nemotron[ _-]?(h|3[ _-](nano|super|ultra|5))")
+_WAITING = re.compile(rf"{_HYBRID.pattern}|deepseek[ _-]?v?4")
 _DEPTH_OF_HYBRIDS: Final = 2
 
 _BEFORE_FUSED_ATTENTION: Final = ("2104.04473", "2205.05198")
@@ -288,10 +289,10 @@ def exchange_overlap_of(record: Record, *, launch: Choice, turns: Choice, domain
     """Whether tokens travel to experts beside another microbatch: in DualPipe, and as Megatron-Bridge's recipes set it.
 
     These do (`moe_a2a_overlap`) where whole steps are replayed, and on nodes of 8 GPUs where stages are interleaved,
-    but not for Nemotron's hybrids.
+    but not for Nemotron's hybrids, nor for DeepSeek-V4.
 
     Source: arXiv:2412.19437, section 3.2.1; Megatron-Bridge, scripts/performance/configs, releases 25.11 to 26.06, and
-    perf_recipes/nemotronh at 067f987df.
+    perf_recipes/nemotronh and perf_recipes/deepseek at 067f987df.
 
     Args:
         record: The row.
@@ -307,7 +308,7 @@ def exchange_overlap_of(record: Record, *, launch: Choice, turns: Choice, domain
     if not _is_of_bridge(record):
         return Choice(value=False)
     overlaps = launch.value == "graph" or (domain <= _GPUS_PER_NODE and turns.value != 1)
-    overlaps = overlaps and not _is_hybrid(record)
+    overlaps = overlaps and _WAITING.search(text(record, "model").lower()) is None
     said = "beside another microbatch" if overlaps else "waited for"
     return Choice(value=overlaps, assumed=f"exchange of tokens {said}", others=(not overlaps,))
 
@@ -321,12 +322,8 @@ def mtp_depth_of(record: Record, published: int) -> int:
         record: The row.
         published: Prediction modules of the model.
     """
-    return _DEPTH_OF_HYBRIDS if published and _is_hybrid(record) else published
-
-
-def _is_hybrid(record: Record) -> bool:
-    """Whether its model is one of Nemotron's that mix Mamba and attention; graphs replay their layers, not the step."""
-    return _HYBRID.search(text(record, "model").lower()) is not None
+    is_hybrid = _HYBRID.search(text(record, "model").lower()) is not None
+    return _DEPTH_OF_HYBRIDS if published and is_hybrid else published
 
 
 def exchange_of(record: Record, *, domain: int) -> TokenExchange | None:
