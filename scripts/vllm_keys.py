@@ -1,6 +1,6 @@
 """Writes what a vLLM version can be told, as data: flags of `vllm serve` about the engine, with types or values.
 
-Run with any Python 3.11 or later on the unpacked package (a wheel of vllm or vllm-tpu; nothing in it is run):
+Run with any Python 3.11 or later where the wheels of vllm-tpu and tpu-inference are unpacked (nothing in them is run):
 
     python scripts/vllm_keys.py UNPACKED src/ridgeline/export/vllm_0_32_0.toml
 
@@ -9,11 +9,15 @@ Facts alone are taken: names, types, allowed values. vLLM: https://github.com/vl
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 WORDS = {"bool", "int", "float", "str"}
 ARGUMENTS, SPECULATION = "vllm/engine/arg_utils.py", "vllm/config/speculative.py"
+LAUNCH, TRANSFER = "vllm/entrypoints/launchers/cli_args.py", "vllm/config/kv_transfer.py"
+CONNECTORS = "vllm/distributed/kv_transfer/kv_connector/factory.py"
+PLATFORM, SHARDING = "tpu_inference/platforms/tpu_platform.py", "tpu_inference/layers/common/sharding.py"
+ENVIRONMENTS = ("vllm/envs.py", "tpu_inference/envs.py")
 NAMED_ELSEWHERE = ("vllm/config/cache.py", "vllm/model_executor/layers/quantization/__init__.py", SPECULATION)
 
 
@@ -21,11 +25,15 @@ def main(unpacked: str, path: str) -> None:
     """Writes the file."""
     root = Path(unpacked)
     version = next(root.glob("vllm*.dist-info")).name.removesuffix(".dist-info").rpartition("-")[2]
-    trees = {name: ast.parse((root / name).read_text(encoding="utf-8")) for name in (ARGUMENTS, *NAMED_ELSEWHERE)}
+    files = (ARGUMENTS, *NAMED_ELSEWHERE, LAUNCH, TRANSFER, CONNECTORS, PLATFORM, SHARDING, *ENVIRONMENTS)
+    trees = {name: ast.parse((root / name).read_text(encoding="utf-8")) for name in files}
     literals = {name: values for tree in trees.values() for name, values in named_literals(tree)}
     flags = set(flag_names(trees[ARGUMENTS]))
     keys = {name: kind(note, literals) for name, note in fields(trees[ARGUMENTS], "EngineArgs") if name in flags}
+    keys |= dict.fromkeys(switches(trees[LAUNCH]), '"bool"')
     speculation = {name: kind(note, literals) for name, note in fields(trees[SPECULATION], "SpeculativeConfig")}
+    transfer = {name: kind(note, literals) for name, note in fields(trees[TRANSFER], "KVTransferConfig")}
+    transfer |= {"kv_connector": listed(connectors(trees[CONNECTORS])), "kv_role": listed(ROLES)}
     lines = [
         f"# What vLLM {version} can be told; written by scripts/vllm_keys.py from the unpacked package.",
         "# A key is a flag of `vllm serve` without dashes; it has a type, or the list of its values.",
@@ -37,8 +45,67 @@ def main(unpacked: str, path: str) -> None:
         "",
         "[speculative_config]",
         *(f"{name} = {said}" for name, said in sorted(speculation.items())),
+        "",
+        "[kv_transfer_config]",
+        *(f"{name} = {said}" for name, said in sorted(transfer.items())),
+        "",
+        "# Of tpu-inference of the same version: connectors, keys of additional_config.sharding.sharding_strategy.",
+        "[tpu_inference]",
+        f"connectors = {listed(tuples(trees[PLATFORM], 'allowed'))}",
+        f"sharding_strategy = {listed(asked_keys(trees[SHARDING], 'sharding_strategy'))}",
+        "",
+        "[environment]",
+        f"names = {listed(name for path in ENVIRONMENTS for name in environment(trees[path]))}",
     ]
     Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+ROLES = ("kv_producer", "kv_consumer", "kv_both")
+"""Source: `KVProducer` and `KVConsumer` of vllm/config/kv_transfer.py."""
+
+
+def listed(texts: Iterable[str]) -> str:
+    """A list of texts as TOML has it."""
+    return "[" + ", ".join(f'"{text}"' for text in sorted(set(texts))) + "]"
+
+
+def switches(tree: ast.Module) -> Iterator[str]:
+    """Flags without a value that are added to the command line one by one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
+            actions = [word.value.value for word in node.keywords if word.arg == "action"]
+            if actions == ["store_true"]:
+                yield node.args[0].value.removeprefix("--").replace("-", "_")
+
+
+def connectors(tree: ast.Module) -> Iterator[str]:
+    """Names that are registered."""
+    for node in ast.walk(tree):
+        is_one = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "register_connector"
+        if is_one and isinstance(node.args[0], ast.Constant):
+            yield node.args[0].value
+
+
+def tuples(tree: ast.Module, name: str) -> Iterator[str]:
+    """Texts of a tuple that is given a name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
+            yield from (each.value for each in node.value.elts)
+
+
+def asked_keys(tree: ast.Module, name: str) -> Iterator[str]:
+    """Keys that are asked of a mapping: `sharding_strategy.get("attn_dp_size", None)`."""
+    for node in ast.walk(tree):
+        is_one = isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "get"
+        if is_one and getattr(node.func.value, "id", "") == name:
+            yield node.args[0].value
+
+
+def environment(tree: ast.Module) -> Iterator[str]:
+    """Variables of the environment that are read."""
+    for node in tree.body:
+        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "environment_variables":
+            yield from (each.value for each in node.value.keys if isinstance(each, ast.Constant))
 
 
 def named_literals(tree: ast.Module) -> Iterator[tuple[str, list[str]]]:

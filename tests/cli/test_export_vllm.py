@@ -36,10 +36,27 @@ def test_a_script_and_a_manifest_are_written(tmp_path: Path) -> None:
     script, manifest = tmp_path / "serve.sh", tmp_path / "serve.yml"
     checkpoint = "--checkpoint=meta-llama/Llama-3.3-70B-Instruct"
 
-    assert main([*JOB, checkpoint, f"--output={script}"]) == 0
+    assert main([*JOB, checkpoint, "--mode=disaggregated", f"--output={script}"]) == 0
     assert main([*JOB, checkpoint, f"--output={manifest}", "--replicas=2"]) == 0
-    assert script.read_text().splitlines()[-1].startswith("exec vllm serve meta-llama/")
+    assert script.read_text().splitlines()[2].startswith("# Run it as `sh FILE prefill|decode`")
+    assert "  exec vllm serve meta-llama/" in script.read_text()
     assert "replicas: 2" in manifest.read_text()
+
+
+def test_a_server_that_does_both_has_one_command(tmp_path: Path) -> None:
+    script = tmp_path / "serve.sh"
+
+    assert main([*JOB, "--mode=interleaved", "--checkpoint=meta/llama", f"--output={script}"]) == 0
+    assert script.read_text().splitlines()[-1].startswith("exec vllm serve meta/llama ")
+
+
+def test_a_rate_says_how_many_servers(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["export", "llama3.3-70b", "--to=vllm", "--on=v6e:2x4", "--prompt-len=1024", "--generate-len=1024"]
+
+    assert main([*line, "--rate=20", "--tpot=30ms", "--json"]) == 0
+    servers = json.loads(capsys.readouterr().out)["servers"]
+    assert [each["role"] for each in servers] == ["prefill", "decode"]
+    assert all(each["replicas"] > 1 for each in servers)
 
 
 @pytest.mark.parametrize(
@@ -73,4 +90,4 @@ def test_an_engine_that_would_not_start_is_answered_with_one(capsys: pytest.Capt
     line = ["export", "llama3.1-8b", "--to=vllm", "--on=v5e:1x1", "--prompt-len=1024", "--generate-len=64"]
 
     assert main(line) == 1
-    assert "vLLM would not start" in capsys.readouterr().err
+    assert "cannot be served so on v5e:1x1" in capsys.readouterr().err

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import tomllib
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,15 +15,23 @@ import pytest
 import ridgeline
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.export.vllm import DeviceMemory, serve_line, serve_words, vllm_config
+from ridgeline.export.vllm_launch import script_lines
 from ridgeline.export.vllm_manifest import manifest_yaml
+from ridgeline.export.vllm_parallelism import VllmServer
 from ridgeline.export.vllm_version import vllm_version
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.origin import Setting
 from ridgeline.job.reading import read_serving_job
+from ridgeline.search.serve import serve
 from ridgeline.study.export_vllm import device_memory, export_vllm
 
 if TYPE_CHECKING:
-    from ridgeline.job.serving import ServingJob, ServingPlan
+    from collections.abc import Callable
+
+    from ridgeline.export.vllm import VllmConfig
+    from ridgeline.export.vllm_version import VllmVersion
+    from ridgeline.job.serving import ServingJob
+    from ridgeline.study.export_vllm import VllmAnswer
 
 GIB = 2**30
 
@@ -41,7 +50,7 @@ def test_llama_on_eight_v6e_has_the_memory_that_paper_and_pencil_give() -> None:
     assert config.memory.weights_bytes == pytest.approx(70.55e9 * 2 / 8, rel=1e-3)
     assert config.memory.sequence_bytes == 80 * 2 * 8 * 128 * 2 // 8 * 2048
     assert config.cache_bytes == pytest.approx(0.95 * 31.25 * GIB - config.memory.weights_bytes)
-    assert config.settings["max_num_seqs"] == config.num_sequences == 169
+    assert config.num_sequences == 169
 
 
 def test_flags_are_written_as_vllm_reads_them() -> None:
@@ -105,15 +114,15 @@ def test_what_is_written_starts_or_is_refused(model: str, on: str) -> None:
 
 def test_an_engine_that_would_not_start_says_what_would_fit() -> None:
     with pytest.raises(InfeasibleError, match="would not start") as raised:
-        export_vllm(job("llama3.1-70b", "h100:2", workload__prompt_len=100_000))
+        configured(job("llama3.1-70b", "h100:2", workload__prompt_len=100_000), {"tp": 2})
 
     longest = int(re.search(r"at most ([\d,]+) tokens", raised.value.fix)[1].replace(",", ""))  # pyright: ignore[reportOptionalSubscript] - a failure here is one of the test
-    fitting = export_vllm(job("llama3.1-70b", "h100:2", workload__prompt_len=longest - 1024 - 256)).config
-    assert fitting.num_sequences == 1
+    fitting = job("llama3.1-70b", "h100:2", workload__prompt_len=longest - 1024 - 256)
+    assert configured(fitting, {"tp": 2}).num_sequences == 1
 
 
 def test_more_sequences_than_have_room_are_told() -> None:
-    config = export_vllm(job(workload__batch=200)).config
+    config = configured(job(), {"tp": 8}, sequences=200)
 
     assert config.settings["max_num_seqs"] == 200
     assert config.notes == ("room for the whole context of 169 of 200 sequences a replica; others wait for pages",)
@@ -128,7 +137,7 @@ def test_narrow_weights_without_narrow_matmuls_are_widened_on_the_chip() -> None
 
 def test_a_window_keeps_itself_and_what_a_pass_adds() -> None:
     short, long = (
-        device_memory(replace(job("gpt-oss-120b", "h100:8", workload__prompt_len=length), plan=_tensor(8)))
+        configured(job("gpt-oss-120b", "h100:8", workload__prompt_len=length), {"tp": 8}, tokens=8192).memory
         for length in (60_000, 120_000)
     )
 
@@ -140,15 +149,16 @@ def test_a_window_keeps_itself_and_what_a_pass_adds() -> None:
 @pytest.mark.parametrize(
     ("more", "what"),
     [
-        ({"on": "v6e:4x4"}, "several hosts"),
-        ({"plan__decode": {"tp": 4, "dp": 2}}, "the axis dp on v6e"),
-        ({"plan__decode": {"tp": 8}, "plan__prefill": {"tp": 4, "dp": 2}}, "two meshes in one server"),
         ({"plan__dtypes": {"kv_cache": "int8"}}, "a cache in int8"),
         ({"plan__dtypes": {"weights": "int8"}}, "int8 weights, bf16 matmuls"),
         ({"on": "a100-80gb:8", "plan__dtypes": {"weights": "fp8", "compute": "fp8"}}, "matmuls in fp8 on a100-80gb"),
         ({"workload__prompt_len": 200_000}, "max_position_embeddings"),
         ({"on": "h100:8", "plan__decode": {"ep": 8}}, "experts of a model without any"),
-        ({"on": "h100:8", "plan__decode": {"cp": 2, "tp": 4}}, "the axis cp on h100"),
+        ({"on": "v6e:4x4", "plan__decode": {"tp": 8, "dp": 2}}, "dp over several hosts of TPUs"),
+        (
+            {"on": "v6e:4x4", "plan__decode": {"tp": 4, "tp_transpose": 4}, "plan__prefill": {"tp": 16}},
+            "the axis tp_transpose on v6e",
+        ),
     ],
 )
 def test_what_vllm_cannot_be_told_is_refused_by_name(more: dict[str, object], what: str) -> None:
@@ -156,8 +166,112 @@ def test_what_vllm_cannot_be_told_is_refused_by_name(more: dict[str, object], wh
         export_vllm(job(**more))  # pyright: ignore[reportArgumentType] - parameters of a test
 
 
+@pytest.mark.parametrize(
+    ("on", "role", "mesh", "what"),
+    [
+        ("h100:8", "prefill", {"cp": 2, "tp": 4}, "context parallelism of this attention on GPUs"),
+        ("h100:8", "decode", {"cp": 2, "tp": 4}, "context parallelism of servers that decode"),
+        ("v6e:2x4", "prefill", {"cp": 2, "tp": 2, "dp": 2}, "cp=2 so on TPUs"),
+        ("h100:8", "both", {"tp": 3}, "64 heads, 8 cached, over 3 devices"),
+    ],
+)
+def test_meshes_that_vllm_has_no_word_for_are_refused(on: str, role: str, mesh: dict[str, int], what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        configured(job(on=on), mesh, role=role)
+
+
+def test_the_plan_of_serve_is_what_vllm_is_told() -> None:
+    whole = job(workload__rate=20, workload__tpot_s=0.03)
+    best, answer = serve(whole).best, export_vllm(whole)
+
+    plan, (prefill, decode) = best.plan, answer.servers
+    assert plan.mode == "disaggregated"
+    assert decode.settings["max_num_seqs"] == plan.batch
+    assert decode.settings["tensor_parallel_size"] == plan.decode["tp"]
+    assert prefill.settings["max_num_batched_tokens"] == plan.prefill_batch * 1024
+    assert best.fleet is not None
+    assert [answer.replicas(each) for each in answer.servers] == [best.fleet.prefill_servers, best.fleet.servers]
+    assert answer.notes == ()
+
+
+def test_a_server_that_does_both_reads_pieces_of_prompts_beside_decoding() -> None:
+    answer = export_vllm(job(plan__mode="interleaved"))
+
+    (config,), plan = answer.servers, answer.point.plan
+    assert "kv_transfer_config" not in config.settings
+    assert config.settings["max_num_batched_tokens"] == plan.prefill_chunk + plan.batch
+
+
+def test_caches_go_from_prefill_to_decode_by_the_connector_of_the_chip() -> None:
+    told = {
+        on: [json.loads(str(each.settings["kv_transfer_config"])) for each in disaggregated(model, on).servers]
+        for model, on in (("llama3.3-70b", "v6e:2x4"), ("gpt-oss-120b", "tpu7x:2x2x1"), ("llama3.3-70b", "h100:8"))
+    }
+
+    assert [each["kv_role"] for each in told["v6e:2x4"]] == ["kv_producer", "kv_consumer"]
+    assert [each["kv_connector"] for each in told["v6e:2x4"]] == ["TPUConnector"] * 2
+    assert told["tpu7x:2x2x1"][0]["kv_connector"] == "TPUConnectorHMA"  # half of its layers have windows
+    assert told["h100:8"][1] == {"kv_connector": "NixlConnector", "kv_role": "kv_consumer"}
+
+
+def test_experts_and_stages_are_told_in_the_words_of_the_chip() -> None:
+    fp8 = _narrow("fp8", "fp8")
+    gpu = configured(job("deepseek3-671b", "h200:16", **fp8), {"ep": 8, "tp": 2}, role="both").settings
+    staged = configured(job("llama3.1-405b", "h100:16"), {"pp": 2, "tp": 8}).settings
+    tpu = configured(job("deepseek3-671b", "v6e:8x8"), {"ep": 8, "tp": 8}, is_spread=True)
+
+    assert (gpu["data_parallel_size"], gpu["tensor_parallel_size"], gpu["nnodes"]) == (8, 2, 2)
+    assert gpu["enable_expert_parallel"] is True
+    assert (staged["pipeline_parallel_size"], staged["tensor_parallel_size"]) == (2, 8)
+    assert tpu.settings["tensor_parallel_size"] == 64
+    assert tpu.settings["decode_context_parallel_size"] == 8
+    strategy = json.loads(str(tpu.settings["additional_config"]))["sharding"]["sharding_strategy"]
+    assert strategy == {"enable_dp_attention": True, "attn_dp_size": 8}
+    assert tpu.environment == {"NEW_MODEL_DESIGN": "1", "TPU_MULTIHOST_BACKEND": "ray"}
+
+
+def test_stages_hold_their_layers_alone() -> None:
+    whole, staged = (configured(job("llama3.1-405b", "h200:16"), mesh) for mesh in ({"tp": 16}, {"pp": 2, "tp": 8}))
+
+    assert staged.memory.weights_bytes == pytest.approx(whole.memory.weights_bytes, rel=0.02)
+    assert staged.memory.sequence_bytes == whole.memory.sequence_bytes / 2  # of 16 ways, 8 are copies of 8 heads
+
+
+def test_a_plan_that_vllm_has_no_words_for_gives_way_to_the_next() -> None:
+    answer = export_vllm(job("deepseek3-671b", "v6e:8x8"))
+
+    assert "tp_transpose" in serve(job("deepseek3-671b", "v6e:8x8")).best.plan.decode
+    assert answer.notes == ("not the best plan of all: vLLM cannot be told the axis tp_transpose on v6e",)
+    assert "tp_transpose" not in answer.point.plan.decode
+
+
+def test_drafts_prefixes_and_pages_are_told() -> None:
+    speculation = {"draft_tokens": 3, "acceptance": 0.7}
+    more = {"plan__speculation": speculation, "workload__prefix_cache": {"hit_rate": 0.5}, "plan__page_tokens": 32}
+    settings = configured(job("qwen3-8b", "h100:1", **more), {}).settings
+
+    assert settings["block_size"] == 32
+    assert settings["enable_prefix_caching"] is True
+    drafts = json.loads(str(settings["speculative_config"]))
+    assert (drafts["method"], drafts["num_speculative_tokens"]) == ("ngram", 3)
+
+
+@pytest.mark.parametrize(
+    ("check", "what"),
+    [
+        (lambda version: version.transfer_text({"kv_connectors": "NixlConnector"}), "did you mean kv_connector"),
+        (lambda version: version.transfer_text({"kv_connector": "TPUConnector"}), "no such value"),
+        (lambda version: version.sharding_text({"attention_dp": 2}), "no such key"),
+        (lambda version: version.check_environment({"NEW_MODEL": "1"}), "no such key"),
+    ],
+)
+def test_keys_inside_objects_and_variables_are_checked_too(check: Callable[[VllmVersion], object], what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        check(vllm_version())
+
+
 def test_narrow_weights_leave_the_table_and_the_head_wide() -> None:
-    memory = device_memory(replace(job("llama3.1-8b", "h100:1", **_narrow("int8", "bf16")), plan=_tensor(1, "int8")))
+    memory = configured(job("llama3.1-8b", "h100:1", **_narrow("int8", "bf16")), {}).memory
 
     vocabulary = 2 * 128_256 * 4096
     assert memory.weights_bytes == pytest.approx(8.03e9 + vocabulary, rel=1e-3)
@@ -166,18 +280,18 @@ def test_narrow_weights_leave_the_table_and_the_head_wide() -> None:
 def test_the_part_is_rounded_down_so_that_a_pass_has_room_on_a_tpu() -> None:
     memory = DeviceMemory(hbm_bytes=32e9, usable_bytes=31e9, weights_bytes=10e9, pass_bytes=3e9, sequence_bytes=1e8)
 
-    config = vllm_config(replace(job(), plan=_tensor(8)), memory)
+    config = vllm_config(job(), server(job(), {"tp": 8}), memory)
 
     assert config.settings["gpu_memory_utilization"] == 0.9
     assert config.cache_bytes == pytest.approx(0.9 * 31e9 - 10e9)
+    assert config.reserve == "10%, for a pass makes 2.79 GiB beside what vLLM takes"
 
 
 def test_manifests_ask_for_the_chips_and_the_version() -> None:
-    whole = job()
-    config = export_vllm(whole).config
-    tpu = manifest_yaml(config, whole.hardware, name="Llama 3.3_70b", checkpoint="it's/here", replicas=3)
-    gpus = job(on="h100:8")
-    gpu = manifest_yaml(export_vllm(gpus).config, gpus.hardware, name="llama", checkpoint="meta/llama")
+    whole = job(plan__mode="interleaved")
+    tpu = manifest_yaml([(export_vllm(whole).config, 3)], name="Llama 3.3_70b", checkpoint="it's/here")
+    gpus = job(on="h100:8", plan__mode="interleaved")
+    gpu = manifest_yaml([(export_vllm(gpus).config, 1)], name="llama", checkpoint="meta/llama")
 
     assert "image: vllm/vllm-tpu:v0.32.0" in tpu
     assert "cloud.google.com/gke-tpu-accelerator: tpu-v6e-slice" in tpu
@@ -191,11 +305,60 @@ def test_manifests_ask_for_the_chips_and_the_version() -> None:
     assert "limits: {nvidia.com/gpu: 8}" in gpu
 
 
+def test_manifests_are_yaml_with_a_service_for_each_kind_of_server() -> None:
+    yaml = pytest.importorskip("yaml")
+    pair = disaggregated("llama3.3-70b", "v6e:4x4")
+    text = manifest_yaml([(each, 2) for each in pair.servers], name="llama", checkpoint="meta/llama")
+
+    documents = list(yaml.safe_load_all(text))
+    assert [(each["kind"], each["metadata"]["name"]) for each in documents] == [
+        ("LeaderWorkerSet", "llama-prefill"),
+        ("Service", "llama-prefill"),
+        ("LeaderWorkerSet", "llama-decode"),
+        ("Service", "llama-decode"),
+    ]
+    group = documents[2]["spec"]["leaderWorkerTemplate"]
+    (leader,), (worker,) = (group[name]["spec"]["containers"] for name in ("leaderTemplate", "workerTemplate"))
+    assert group["size"] == 4
+    assert leader["args"][0].splitlines()[-1].startswith("exec vllm serve meta/llama ")
+    assert worker["args"] == ['exec ray start --address="$LWS_LEADER_ADDRESS:6379" --block\n']
+    assert leader["resources"]["limits"] == {"google.com/tpu": 4}
+    assert {"name": "TPU_MULTIHOST_BACKEND", "value": "ray"} in worker["env"]
+
+
+def test_hosts_of_gpus_are_numbered() -> None:
+    yaml = pytest.importorskip("yaml")
+    config = configured(job("llama3.1-405b", "h200:16"), {"pp": 2, "tp": 8}, role="decode")
+    group, service = yaml.safe_load_all(manifest_yaml([(config, 1)], name="llama", checkpoint="meta/llama"))
+
+    pods = (group["spec"]["leaderWorkerTemplate"][name]["spec"] for name in ("leaderTemplate", "workerTemplate"))
+    (leader,), (worker,) = (pod["containers"] for pod in pods)
+    assert leader["args"][-4:] == ["--node-rank", "0", "--master-addr", "$(LWS_LEADER_ADDRESS)"]
+    assert worker["args"][-5:-3] == ["--node-rank", "$(LWS_WORKER_INDEX)"]
+    assert worker["args"][-1] == "--headless"
+    assert leader["env"][-1]["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    assert service["spec"]["selector"] == {"app": "llama-decode"}
+
+
+@pytest.mark.parametrize("model", ["llama3.3-70b", "deepseek3-671b"])
+@pytest.mark.parametrize("on", ["v6e:2x4", "v6e:8x8", "h200:8", "h200:16"])
+def test_a_script_is_one_that_a_shell_can_read(model: str, on: str, tmp_path: Path) -> None:
+    narrow = _narrow("fp8", "fp8") if on.startswith("h") else {}
+    try:
+        answer = export_vllm(job(model, on, **narrow))
+    except InfeasibleError:
+        return
+
+    file = tmp_path / "serve.sh"
+    file.write_text("\n".join(script_lines(answer.servers, "it's/here")) + "\n")
+    subprocess.run(["/bin/sh", "-n", file], check=True)
+
+
 def test_a_manifest_for_other_gpus_is_refused() -> None:
-    whole = job(on="mi300x:8")
+    config = export_vllm(job("llama3.1-8b", "mi300x:1")).config
 
     with pytest.raises(InputError, match="no manifest for this GPU yet"):
-        manifest_yaml(export_vllm(whole).config, whole.hardware, name="llama", checkpoint="meta/llama")
+        manifest_yaml([(config, 1)], name="llama", checkpoint="meta/llama")
 
 
 def test_a_line_for_a_shell_quotes_what_needs_it() -> None:
@@ -212,6 +375,18 @@ def _narrow(weights: str, compute: str) -> dict[str, object]:
     return {"plan__dtypes": {"weights": weights, "compute": compute}}
 
 
-def _tensor(degree: int, weights: str = "bf16") -> ServingPlan:
-    plan = job().plan
-    return replace(plan, decode={"tp": degree}, dtypes=replace(plan.dtypes, weights=weights))
+def server(job: ServingJob, mesh: dict[str, int], **more: object) -> VllmServer:
+    """A server with a mesh of its own, and what a test changes."""
+    said = {"role": "both", "sequences": None, "pass_tokens": 2048} | more
+    return VllmServer(hardware=job.hardware, mesh=mesh, **said)  # pyright: ignore[reportArgumentType] - parameters of a test
+
+
+def configured(job: ServingJob, mesh: dict[str, int], *, tokens: int = 2048, **more: object) -> VllmConfig:
+    """What vLLM is told of such a server."""
+    asked = server(job, mesh, pass_tokens=tokens, **more)
+    return vllm_config(job, asked, device_memory(job, asked))
+
+
+def disaggregated(model: str, on: str) -> VllmAnswer:
+    """Servers of both kinds."""
+    return export_vllm(job(model, on, plan__mode="disaggregated"))

@@ -10,8 +10,9 @@ import typer
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from ridgeline.job.origin import Setting
     from ridgeline.study.export_job import ExportAnswer
 
 _Text = str | None
@@ -40,13 +41,23 @@ def export(
     ] = None,
     prompt_len: Annotated[_Text, typer.Option(metavar="N", help="To vllm: longest prompt, in tokens.")] = None,
     generate_len: Annotated[_Text, typer.Option(metavar="N", help="To vllm: longest reply, in tokens.")] = None,
-    batch: Annotated[_Text, typer.Option(metavar="N", help="To vllm: sequences at once; as many as fit.")] = None,
+    batch: Annotated[_Text, typer.Option(metavar="N", help="To vllm: sequences at once; chosen if left out.")] = None,
+    rate: Annotated[_Text, typer.Option(metavar="N", help="To vllm: requests a second, for how many servers.")] = None,
+    ttft: Annotated[_Text, typer.Option(metavar="TIME", help="To vllm: longest time to the first token: 2s.")] = None,
+    tpot: Annotated[_Text, typer.Option(metavar="TIME", help="To vllm: longest time per output token: 50ms.")] = None,
+    mode: Annotated[
+        _Text, typer.Option(metavar="MODE", help="To vllm: interleaved or disaggregated; chosen if left out.")
+    ] = None,
+    prefill_mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="To vllm: degrees of prefill.")] = None,
+    decode_mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="To vllm: degrees of decode.")] = None,
     compute_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the matmuls: bf16; fp8.")] = None,
     kv_cache_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="To vllm: bf16 or fp8.")] = None,
     checkpoint: Annotated[
         _Text, typer.Option(metavar="REPOSITORY", help="To vllm: the model's repository, or its folder.")
     ] = None,
-    replicas: Annotated[_Text, typer.Option(metavar="N", help="To vllm: servers of the manifest; 1.")] = None,
+    replicas: Annotated[
+        _Text, typer.Option(metavar="N", help="To vllm: servers that decode; as --rate asks, or 1.")
+    ] = None,
     steps: Annotated[_Text, typer.Option(metavar="N", help="Optimizer steps of the run; 30 if not said.")] = None,
     output: Annotated[
         _Text, typer.Option(metavar="FILE", help="Write it: configuration or manifest (.yml), or a script (.sh).")
@@ -58,14 +69,11 @@ def export(
 
     What the job leaves open is chosen first, as `compile` does. Keys and values are checked against those of the
     version that is named; what that program cannot be told is refused by name. A run in MaxText measures: it reads
-    synthetic data and writes no checkpoints. vLLM is given as much memory as lets it start, and a Kubernetes manifest.
+    synthetic data and writes no checkpoints. vLLM gets the plan of `serve`, with servers that do both or two kinds of
+    them, as much memory as lets it start, and a Kubernetes manifest.
     """
-    from ridgeline.cli.output import print_json, print_report
     from ridgeline.job.origin import Arguments, settings
-    from ridgeline.job.reading import read_job
-    from ridgeline.report.export import export_json, export_report
-    from ridgeline.study.export_job import export_job
-    from ridgeline.units import parse_whole
+    from ridgeline.job.serving_slices import slices_of_family
 
     flags: Arguments = {
         "on": on,
@@ -82,18 +90,42 @@ def export(
         "prompt_len": prompt_len,
         "generate_len": generate_len,
         "batch": batch,
+        "rate": rate,
+        "ttft": ttft,
+        "tpot": tpot,
+        "mode": mode,
+        "prefill_mesh": prefill_mesh,
+        "decode_mesh": decode_mesh,
         "compute_dtype": compute_dtype,
         "kv_cache_dtype": kv_cache_dtype,
     }
     if force and output is None:
         raise _nothing_to_replace()
+    slices = slices_of_family(on) if to == "vllm" else ()
+    if slices:
+        flags["on"] = slices[0].name
     said = settings(flags, written=lambda name: f"--{name.replace('_', '-')}")
     _refuse_other(to, {"--checkpoint": checkpoint, "--replicas": replicas} if to == "maxtext" else {"--steps": steps})
     if to == "vllm":
         from ridgeline.cli.export_vllm import export_vllm
 
-        export_vllm(job, said, checkpoint=checkpoint, replicas=replicas, output=output, force=force, json=json)
+        export_vllm(
+            job, said, slices=slices, checkpoint=checkpoint, replicas=replicas, output=output, force=force, json=json
+        )
         return
+    _export_maxtext(job, said, steps=steps, output=output, force=force, json=json)
+
+
+def _export_maxtext(
+    job: str, said: Sequence[Setting], *, steps: str | None, output: str | None, force: bool, json: bool
+) -> None:
+    """Prints what MaxText is told, and writes it where that was asked for."""
+    from ridgeline.cli.output import print_json, print_report
+    from ridgeline.job.reading import read_job
+    from ridgeline.report.export import export_json, export_report
+    from ridgeline.study.export_job import export_job
+    from ridgeline.units import parse_whole
+
     count = parse_whole("30" if steps is None else steps, where="--steps", unit="steps")
     answer = export_job(read_job(job, said))
     if output is not None:

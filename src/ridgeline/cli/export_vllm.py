@@ -10,11 +10,14 @@ from ridgeline.job.origin import Setting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ridgeline.hardware.slice import Slice
+
 
 def export_vllm(
     job: str,
     said: Sequence[Setting],
     *,
+    slices: Sequence[Slice],
     checkpoint: str | None,
     replicas: str | None,
     output: str | None,
@@ -29,9 +32,9 @@ def export_vllm(
     from ridgeline.study.export_vllm import export_vllm as export_job
     from ridgeline.units import parse_whole
 
-    count = parse_whole("1" if replicas is None else replicas, where="--replicas", unit="servers")
+    count = None if replicas is None else parse_whole(replicas, where="--replicas", unit="servers")
     kind = Setting(key="workload.kind", value="serve", where="--to vllm")
-    answer = export_job(read_serving_job(job, said if job.endswith(JOB_SUFFIX) else (kind, *said)))
+    answer = export_job(read_serving_job(job, said if job.endswith(JOB_SUFFIX) else (kind, *said)), slices=slices)
     if output is not None:
         suffix = output_suffix(output, {CONFIGURATION: "manifest", COMMAND: "script"})
         model = _needed(checkpoint)
@@ -42,9 +45,9 @@ def export_vllm(
         )
         write_output(output, text, force=force)
     if json:
-        print_json(vllm_json(answer, checkpoint=checkpoint))
+        print_json(vllm_json(answer, checkpoint=checkpoint, replicas=count))
     else:
-        print_report(vllm_report(answer, checkpoint=checkpoint))
+        print_report(vllm_report(answer, checkpoint=checkpoint, replicas=count))
 
 
 def _needed(checkpoint: str | None) -> str:

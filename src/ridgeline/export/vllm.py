@@ -1,4 +1,4 @@
-"""A serving job as vLLM is told it: the flags of `vllm serve`, and how much of a device's memory it may take.
+"""A server of a serving job as vLLM is told it: the flags of `vllm serve`, and how much of a device it may take.
 
 vLLM takes a part of a device's memory, `gpu_memory_utilization`, and gives its KV cache what weights leave of it. On a
 GPU what a pass makes comes out of that part too; on a TPU it must find room beside it. Either way the engine starts
@@ -7,20 +7,22 @@ only if one sequence of the longest length fits in the cache, which is checked h
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, field
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
-from ridgeline.cost.serving.device import cached_attentions
 from ridgeline.errors import InfeasibleError, InputError
+from ridgeline.export.vllm_parallelism import parallelism, refused
 from ridgeline.export.vllm_version import vllm_version
+from ridgeline.job.serving import MTP
+from ridgeline.model.operations import Attention
 from ridgeline.model.tree import model_tree
 from ridgeline.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ridgeline.export.vllm_parallelism import VllmServer
     from ridgeline.export.vllm_version import Value
     from ridgeline.job.serving import ServingJob
 
@@ -37,6 +39,7 @@ MOST_SEQUENCES: Final = 1024
 
 _DTYPES: Final[Mapping[str, str]] = {"bf16": "bfloat16", "f32": "float32"}
 _CACHES: Final[Mapping[str, str]] = {"bf16": "bfloat16", "fp8": "fp8"}
+_CACHES_OF_GPU: Final[Mapping[str, str]] = {**_CACHES, "int8": "int8_per_token_head"}
 _QUANTIZATIONS: Final[Mapping[tuple[str, str], str]] = {
     ("fp8", "fp8"): "fp8",
     ("int8", "bf16"): "int8_per_channel_weight_only",
@@ -45,6 +48,16 @@ _QUANTIZATIONS: Final[Mapping[tuple[str, str], str]] = {
 
 _QUANTIZATIONS_OF_TPU: Final = frozenset({"fp8"})
 """Source: tpu-inference 0.32.0, `supported_quantization` of its platform."""
+
+_CONNECTOR_OF_GPU: Final = "NixlConnector"
+_CONNECTOR_OF_TPU: Final = "TPUConnector"
+_CONNECTORS_OF_WINDOWS: Final = ("TPUConnectorHMA", "tpu_inference.distributed.tpu_connector_hma")
+_MODULE_OF_TPU: Final = "tpu_inference.distributed.tpu_connector"
+"""What moves KV caches from prefill to decode, and where it is defined; layers with windows have one of their own.
+Source: vLLM and tpu-inference 0.32.0."""
+
+LOOKED_UP_WORDS: Final = 4
+"""Longest run of words that is looked up in the prompt, for drafts that no model makes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,75 +85,105 @@ class VllmConfig:
 
     Attributes:
         version: Of vLLM, whose flags these are.
+        server: What it is to be.
         settings: Value by flag, without dashes; what is left out stays as vLLM has it.
+        environment: Variables that its hosts are given.
         memory: Of a device.
         cache_bytes: What is left for the KV cache of a device.
         notes: What a reader should know.
     """
 
     version: str
+    server: VllmServer
     settings: Mapping[str, Value]
+    environment: Mapping[str, str]
     memory: DeviceMemory
     cache_bytes: float
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = field(default=())
 
     @property
     def num_sequences(self) -> int:
-        """Sequences of the longest length for which a device, and so its group, has room."""
+        """Sequences of the longest length for which a rank has room."""
         return int(self.cache_bytes / self.memory.sequence_bytes)
 
+    @property
+    def reserve(self) -> str:
+        """What of a device vLLM is not given, and why."""
+        part = float(self.settings["gpu_memory_utilization"])
+        if part == MOST_UTILIZATION:
+            return f"{1 - part:.0%}, for what vLLM does not count: its runtime, compiled programs, fragments"
+        if self.server.is_tpu:
+            return f"{1 - part:.0%}, for a pass makes {format_bytes(self.memory.pass_bytes)} beside what vLLM takes"
+        return f"{1 - part:.0%}, of which programs may not allocate {format_bytes(self._unusable_bytes)}"
 
-def vllm_config(job: ServingJob, memory: DeviceMemory) -> VllmConfig:
-    """The flags of a job whose decode mesh is whole.
+    @property
+    def _unusable_bytes(self) -> float:
+        return self.memory.hbm_bytes - self.memory.usable_bytes
+
+
+def check_job(job: ServingJob) -> None:
+    """Refuses what no plan changes: a context beyond the model's, and dtypes that vLLM has no words for.
 
     Raises:
-        InputError: vLLM has no word for a part of the job; the message names it.
+        InputError: It names the first such thing.
+    """
+    _longest(job)
+    if not job.plan.open_dtypes:
+        _precision(job, is_tpu=job.hardware.chip.torus is not None)
+
+
+def vllm_config(job: ServingJob, server: VllmServer, memory: DeviceMemory) -> VllmConfig:
+    """The flags of a server.
+
+    Raises:
+        InputError: vLLM has no word for a part of it; the message names it.
         InfeasibleError: The engine would not start: weights and one sequence do not fit.
     """
-    version, is_tpu = vllm_version(), job.hardware.chip.torus is not None
-    mesh, longest, precision = _parallelism(job), _longest(job), _precision(job, is_tpu=is_tpu)
-    utilization, cache_bytes = _utilization(memory, is_tpu=is_tpu)
+    version, mesh = vllm_version(), parallelism(job, server)
+    longest, precision = _longest(job), _precision(job, is_tpu=server.is_tpu)
+    part, cache_bytes = _utilization(job, memory, is_tpu=server.is_tpu)
     if cache_bytes < memory.sequence_bytes:
         raise _would_not_start(job, memory, cache_bytes)
     room = int(cache_bytes / memory.sequence_bytes)
-    asked = job.workload.batch
-    ways = batch_ways(job)
-    sequences = max(1, min(room, MOST_SEQUENCES) if asked is None else asked // ways)
+    sequences = max(1, min(room, MOST_SEQUENCES) if server.sequences is None else server.sequences)
     settings: dict[str, Value] = {
-        **mesh,
+        **mesh.settings,
         "max_model_len": longest,
         "max_num_seqs": sequences,
-        "max_num_batched_tokens": max(pass_tokens(job), sequences),
-        "gpu_memory_utilization": utilization,
+        "max_num_batched_tokens": max(server.pass_tokens, sequences),
+        "gpu_memory_utilization": part,
         **precision,
+        **dict(_engine(job, server)),
     }
     version.check(settings)
+    version.check_environment(mesh.environment)
     return VllmConfig(
         version=version.version,
+        server=server,
         settings=settings,
+        environment=mesh.environment,
         memory=memory,
         cache_bytes=cache_bytes,
-        notes=tuple(_notes(settings, room)),
+        notes=(*mesh.notes, *_notes(job, settings, room)),
     )
 
 
-def _notes(settings: Mapping[str, Value], room: int) -> Iterator[str]:
+def _notes(job: ServingJob, settings: Mapping[str, Value], room: int) -> Iterator[str]:
     """What a reader should know of these flags."""
-    sequences = int(settings["max_num_seqs"])
+    sequences, speculation = int(settings["max_num_seqs"]), job.plan.speculation
     if sequences > room:
         yield f"room for the whole context of {room:,} of {sequences:,} sequences a replica; others wait for pages"
     if "quantization" in settings:
         yield "quantization narrows a checkpoint in bf16; leave it out where the checkpoint is narrow itself"
+    if job.plan.dtypes.experts not in {None, job.plan.dtypes.weights} and "quantization" not in settings:
+        yield f"experts are in {job.plan.dtypes.experts} where the checkpoint has them so; vLLM reads that from it"
+    if speculation is not None and speculation.drafter is not None:
+        yield f"{speculation.draft_model} drafts: put its repository, or its folder, in that place"
 
 
-def pass_tokens(job: ServingJob) -> int:
-    """Tokens of one pass."""
-    return PASS_TOKENS_OF_GPU if job.hardware.chip.torus is None else PASS_TOKENS_OF_TPU
-
-
-def batch_ways(job: ServingJob) -> int:
-    """Groups of devices that each have sequences of their own."""
-    return prod(job.plan.decode.get(axis, 1) for axis in ("dp", "ep"))
+def pass_tokens(*, is_tpu: bool) -> int:
+    """Tokens of one pass where no plan says."""
+    return PASS_TOKENS_OF_TPU if is_tpu else PASS_TOKENS_OF_GPU
 
 
 def serve_words(config: VllmConfig, checkpoint: str) -> tuple[str, ...]:
@@ -164,19 +207,59 @@ def serve_words(config: VllmConfig, checkpoint: str) -> tuple[str, ...]:
 
 
 def serve_line(config: VllmConfig, checkpoint: str) -> str:
-    """The same, as a shell reads it."""
-    return " ".join(map(quote, serve_words(config, checkpoint)))
+    """The same, as a shell reads it, after the variables that it needs."""
+    variables = [f"{name}={quote(value)}" for name, value in config.environment.items()]
+    return " ".join([*variables, *map(quote, serve_words(config, checkpoint))])
 
 
-def _utilization(memory: DeviceMemory, *, is_tpu: bool) -> tuple[float, float]:
+def _engine(job: ServingJob, server: VllmServer) -> Iterator[tuple[str, Value]]:
+    """Flags of what an engine does beside passes: pages, prefixes, drafts, handing caches over."""
+    version, plan = vllm_version(), job.plan
+    if plan.page_tokens is not None:
+        yield "block_size", plan.page_tokens
+    if job.workload.prefix_cache.hit_fraction:
+        yield "enable_prefix_caching", True
+    if plan.speculation is not None and server.role != "prefill":
+        yield "speculative_config", version.speculation_text(_drafts(job))
+    if server.role != "both":
+        yield "kv_transfer_config", version.transfer_text(_transfer(job, server))
+
+
+def _drafts(job: ServingJob) -> dict[str, Value]:
+    speculation = job.plan.speculation
+    if speculation is None:
+        return {}
+    drafts: dict[str, Value] = {"num_speculative_tokens": speculation.draft_tokens}
+    if speculation.draft_model is None:
+        return {"method": "ngram", **drafts, "prompt_lookup_max": LOOKED_UP_WORDS}
+    if speculation.draft_model == MTP:
+        return {"method": "mtp", **drafts}
+    return {"method": "draft_model", "model": speculation.draft_model, **drafts}
+
+
+def _transfer(job: ServingJob, server: VllmServer) -> dict[str, Value]:
+    role = "kv_producer" if server.role == "prefill" else "kv_consumer"
+    if not server.is_tpu:
+        return {"kv_connector": _CONNECTOR_OF_GPU, "kv_role": role}
+    name, module = _CONNECTORS_OF_WINDOWS if _has_windows(job) else (_CONNECTOR_OF_TPU, _MODULE_OF_TPU)
+    return {"kv_connector": name, "kv_connector_module_path": module, "kv_role": role}
+
+
+def _has_windows(job: ServingJob) -> bool:
+    blocks = (block for layer in model_tree(job.model).layers for block in layer.blocks)
+    return any(isinstance(each, Attention) and each.span.window for block in blocks for each in block.operations)
+
+
+def _utilization(job: ServingJob, memory: DeviceMemory, *, is_tpu: bool) -> tuple[float, float]:
     """The part of a device's memory that vLLM is given, in whole hundredths, and what of it is left for the cache.
 
     The part is counted of what programs may allocate, as a TPU's runtime does; a GPU's driver says a little more.
     """
+    said = MOST_UTILIZATION if job.plan.memory_utilization is None else job.plan.memory_utilization
     if is_tpu:
-        part = _hundredths(1 - memory.pass_bytes / memory.usable_bytes)
+        part = min(said, _hundredths(1 - memory.pass_bytes / memory.usable_bytes))
         return part, part * memory.usable_bytes - memory.weights_bytes
-    part = _hundredths(memory.usable_bytes / memory.hbm_bytes)
+    part = min(said, _hundredths(memory.usable_bytes / memory.hbm_bytes))
     return part, part * memory.usable_bytes - memory.weights_bytes - memory.pass_bytes
 
 
@@ -199,33 +282,6 @@ def _would_not_start(job: ServingJob, memory: DeviceMemory, cache_bytes: float) 
     return InfeasibleError("vLLM would not start", reasons=reasons, fix=fix)
 
 
-def _parallelism(job: ServingJob) -> dict[str, Value]:
-    mesh, is_tpu = job.plan.decode, job.hardware.chip.torus is not None
-    if job.plan.prefill and dict(job.plan.prefill) != dict(mesh):
-        fix = "give one mesh: --mesh, or two jobs, one for each kind of server"
-        raise refused("two meshes in one server", "plan.prefill", dict(job.plan.prefill), fix=fix)
-    for axis, degree in mesh.items():
-        if degree > 1 and axis not in ({"tp"} if is_tpu else {"tp", "dp", "ep"}):
-            known = "tp alone; for more sequences, more replicas" if is_tpu else "tp, dp and ep"
-            raise refused(f"the axis {axis} on {job.hardware.chip.name}", "plan.decode", axis, fix=f"use {known}")
-    tensor, hosts = mesh.get("tp", 1), job.hardware.num_devices / job.hardware.chip.devices_per_chip
-    if hosts > job.hardware.chip.chips_per_host:
-        limit = job.hardware.chip.chips_per_host
-        fix = f"use {limit} chips at most, and more replicas"
-        raise refused("a server of several hosts (not written yet)", "hardware", job.hardware.name, fix=fix)
-    for attention, _ in cached_attentions(model_tree(job.model)):
-        heads, cached = attention.num_heads, attention.num_cached_heads
-        if heads % tensor or (cached % tensor and tensor % cached):
-            fix = "use a degree that divides the query heads, and the key-value heads or a multiple of them"
-            raise refused(f"{heads} heads, {cached} cached, over {tensor} devices", "plan.decode.tp", tensor, fix=fix)
-    settings: dict[str, Value] = {"tensor_parallel_size": tensor}
-    if batch_ways(job) > 1:
-        settings["data_parallel_size"] = batch_ways(job)
-    if mesh.get("ep", 1) > 1:
-        settings["enable_expert_parallel"] = True
-    return settings
-
-
 def _longest(job: ServingJob) -> int:
     longest, limit = job.workload.context_len, job.model.context_length
     if limit and longest > limit:
@@ -240,16 +296,18 @@ def _longest(job: ServingJob) -> int:
 
 
 def _precision(job: ServingJob, *, is_tpu: bool) -> dict[str, Value]:
-    dtypes = job.plan.dtypes
-    if dtypes.kv_cache not in _CACHES:
-        raise refused(f"a cache in {dtypes.kv_cache}", "plan.dtypes.kv_cache", dtypes.kv_cache, fix="use bf16 or fp8")
+    dtypes, caches = job.plan.dtypes, _CACHES if is_tpu else _CACHES_OF_GPU
+    if dtypes.kv_cache not in caches:
+        fix = f"use {' or '.join(caches)}"
+        raise refused(f"a cache in {dtypes.kv_cache}", "plan.dtypes.kv_cache", dtypes.kv_cache, fix=fix)
     known_peaks = job.hardware.chip.peak_flops_per_s
     if dtypes.compute not in known_peaks:
         what = f"matmuls in {dtypes.compute} on {job.hardware.chip.name}, which has none"
         raise refused(what, "plan.dtypes.compute", dtypes.compute, fix="compute in bf16")
-    settings: dict[str, Value] = {"dtype": "bfloat16", "kv_cache_dtype": _CACHES[dtypes.kv_cache]}
+    settings: dict[str, Value] = {"dtype": "bfloat16", "kv_cache_dtype": caches[dtypes.kv_cache]}
     if dtypes.weights == dtypes.compute and dtypes.weights in _DTYPES:
-        return settings | {"dtype": _DTYPES[dtypes.weights]}
+        narrows = dtypes.experts == "int8" and not is_tpu
+        return settings | {"dtype": _DTYPES[dtypes.weights]} | ({"quantization": "experts_int8"} if narrows else {})
     kind = _QUANTIZATIONS.get((dtypes.weights, dtypes.compute))
     if (dtypes.weights, dtypes.compute) == ("fp8", "bf16") and "fp8" not in known_peaks and not is_tpu:
         kind = "fp8"  # without fp8 matmuls, vLLM widens such weights as it reads them
@@ -258,14 +316,3 @@ def _precision(job: ServingJob, *, is_tpu: bool) -> dict[str, Value]:
         known = "bf16 or fp8 for both" if is_tpu else "bf16 or fp8 for both, or int8 weights with bf16 matmuls"
         raise refused(value, "plan.dtypes", value, fix=f"use {known}")
     return settings | {"quantization": kind}
-
-
-def refused(what: str, where: str, value: object, *, fix: str) -> InputError:
-    """The error for what vLLM cannot be told."""
-    return InputError(
-        f"vLLM cannot be told {what}",
-        where=where,
-        value=value,
-        expected=f"what vLLM {vllm_version().version} has a flag for",
-        fix=fix,
-    )

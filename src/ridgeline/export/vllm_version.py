@@ -5,6 +5,7 @@ Source: `vllm_0_32_0.toml`, which `scripts/vllm_keys.py` writes from the publish
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import dataclass
 from functools import cache
@@ -32,12 +33,20 @@ class VllmVersion:
         source: Where its keys are defined.
         keys: By flag, without dashes: `bool`, `int`, `float`, `str` or `other`, or the texts that it may be set to.
         speculation_keys: The same of the object that `speculative_config` takes.
+        transfer_keys: The same of `kv_transfer_config`.
+        tpu_connectors: What moves KV caches between TPUs.
+        sharding_keys: Keys of the sharding strategy of TPUs, inside `additional_config`.
+        environment: Variables of the environment that are read.
     """
 
     version: str
     source: str
     keys: Mapping[str, str | tuple[str, ...]]
     speculation_keys: Mapping[str, str | tuple[str, ...]]
+    transfer_keys: Mapping[str, str | tuple[str, ...]]
+    tpu_connectors: tuple[str, ...]
+    sharding_keys: tuple[str, ...]
+    environment: frozenset[str]
 
     def check(self, settings: Mapping[str, Value]) -> None:
         """Refuses flags that this version does not have, and values that they do not take.
@@ -54,6 +63,44 @@ class VllmVersion:
             InputError: It names the first such key.
         """
         self._check(settings, self.speculation_keys)
+
+    def speculation_text(self, settings: Mapping[str, Value]) -> str:
+        """The value of `speculative_config`.
+
+        Raises:
+            InputError: It names the first key that it does not have.
+        """
+        self.check_speculation(settings)
+        return json.dumps(settings)
+
+    def transfer_text(self, settings: Mapping[str, Value]) -> str:
+        """The value of `kv_transfer_config`; a connector in a module of its own is one of TPUs.
+
+        Raises:
+            InputError: It names the first key that it does not have, or the value that it does not take.
+        """
+        known = dict(self.transfer_keys)
+        if "kv_connector_module_path" in settings:
+            known["kv_connector"] = self.tpu_connectors
+        self._check(settings, known)
+        return json.dumps(settings)
+
+    def sharding_text(self, strategy: Mapping[str, Value]) -> str:
+        """The value of `additional_config` that carries a sharding strategy of TPUs.
+
+        Raises:
+            InputError: It names the first key that a strategy does not have.
+        """
+        self._check(strategy, dict.fromkeys(self.sharding_keys, "other"))
+        return json.dumps({"sharding": {"sharding_strategy": strategy}})
+
+    def check_environment(self, variables: Mapping[str, str]) -> None:
+        """Refuses variables that this version does not read.
+
+        Raises:
+            InputError: It names the first such variable.
+        """
+        self._check(variables, dict.fromkeys(self.environment, "other"))
 
     def _check(self, settings: Mapping[str, Value], known: Mapping[str, str | tuple[str, ...]]) -> None:
         for key, value in settings.items():
@@ -77,11 +124,20 @@ class VllmVersion:
 def vllm_version() -> VllmVersion:
     """The version that flags are written for."""
     found: dict[str, Any] = tomllib.loads(_FILE.read_text(encoding="utf-8"))
-    keys, speculation = (
+    keys, speculation, transfer = (
         {key: kind if isinstance(kind, str) else tuple(kind) for key, kind in found[table].items()}
-        for table in ("keys", "speculative_config")
+        for table in ("keys", "speculative_config", "kv_transfer_config")
     )
-    return VllmVersion(version=found["version"], source=found["source"], keys=keys, speculation_keys=speculation)
+    return VllmVersion(
+        version=found["version"],
+        source=found["source"],
+        keys=keys,
+        speculation_keys=speculation,
+        transfer_keys=transfer,
+        tpu_connectors=tuple(found["tpu_inference"]["connectors"]),
+        sharding_keys=tuple(found["tpu_inference"]["sharding_strategy"]),
+        environment=frozenset(found["environment"]["names"]),
+    )
 
 
 def _has_type(value: Value, kind: str) -> bool:
