@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ridgeline.model.operations import Activation, Matmul, Tensor
-from ridgeline.model.tree import model_tree
+from ridgeline.model.tree import model_tree, predicting_layers
 
 if TYPE_CHECKING:
     from ridgeline.model.operations import ModelTree
@@ -27,8 +27,8 @@ def mtp_tree(spec: ModelSpec) -> ModelTree:
     >>> [(layer.name, layer.count) for layer in tree.layers], tree.embedding.operations[-1].path
     ([('layer', 1)], 'mtp_projection')
     """
-    last, _ = spec.layers[-1]
-    tree = model_tree(replace(spec, layers=((last, 1),), mtp_layers=0))
+    layers = tuple((layer, 1) for layer in predicting_layers(spec))
+    tree = model_tree(replace(spec, layers=layers, mtp_layers=0, mtp_depth=0))
     width = spec.embed_dim
     projection = Matmul(
         path="mtp_projection",

@@ -92,7 +92,7 @@ def _predictor(spec: ModelSpec) -> Layer:
         scope.norm("embedding_norm", spec.layers[-1][0].norm, width),
         scope.matmul("project", "mtp_project", unit=2 * width, embed=width),
     )
-    blocks = (block for layer in _predicting(spec) for block in layer_blocks(name, layer, embed_dim=width))
+    blocks = (block for layer in predicting_layers(spec) for block in layer_blocks(name, layer, embed_dim=width))
     return Layer(
         name=name,
         count=spec.mtp_depth,
@@ -100,7 +100,7 @@ def _predictor(spec: ModelSpec) -> Layer:
     )
 
 
-def _predicting(spec: ModelSpec) -> tuple[LayerSpec, ...]:
+def predicting_layers(spec: ModelSpec) -> tuple[LayerSpec, ...]:
     """The layer of a prediction module: the model's last; of a hybrid, whose layers are halves, the last of each."""
     stack = [layer for layer, _ in reversed(spec.layers)]
     if stack[0].mixer is not None and stack[0].mlp is not None:

@@ -380,7 +380,7 @@ def _remarks(answer: ModelAnswer) -> Iterator[str]:
         0 < part.cache_elements_per_sequence < part.cache_elements_per_token * seq_len for part in answer.account.parts
     ):
         yield "Windows cap the cache of a sequence; its growth with a token holds while none is full."
-    if spec.mtp_layers:
+    if spec.mtp_layers and not spec.mtp_depth:
         heads = "head predicts" if spec.mtp_layers == 1 else "heads predict"
         yield f"{spec.mtp_layers} multi-token-prediction {heads} beside the model; not counted."
     yield from spec.notes
