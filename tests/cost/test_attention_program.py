@@ -40,7 +40,7 @@ def test_scores_that_are_not_fused_are_written_and_read_six_times_forward_and_ni
 
 
 def test_the_first_fused_kernels_took_longer_on_hopper_and_are_what_was_timed_on_ampere() -> None:
-    for hardware, ratios in (("a100-80gb:8", (1.0, 1.0)), ("h100:8", (1.66 * 1.4, 1.30 * 1.4))):
+    for hardware, ratios in (("a100-80gb:8", (1.0, 1.0)), ("h100:8", (1.66 * 1.4, 1.6 * 1.8))):
         overhead_s = setting_on(hardware).efficiency.matmul_overhead_s
         for ratio, slow_s, fast_s in zip(
             ratios, attention_s(hardware, "flash"), attention_s(hardware, None), strict=True

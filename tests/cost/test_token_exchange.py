@@ -80,6 +80,18 @@ def test_gpus_send_a_token_once_to_each_domain_unless_told_otherwise() -> None:
     assert crossing_bytes("send_once") == pytest.approx(0.75 * crossing_bytes("all_to_all"))
 
 
+def test_a_token_goes_once_to_each_gpu_of_a_domain_whatever_experts_it_visits_there() -> None:
+    """8 GPUs: a token's 2 copies meet on one of them every eighth time, so 15 of 16 travel."""
+
+    def sent_bytes(exchange: TokenExchange) -> float:
+        setting = replace(setting_on("h100:8", model=SPARSE), expert_exchange=exchange)
+        step = training_step(setting, one_plan(setting, {"ep": 8}))
+        leaves = (part for path, part in step.walk() if path.rpartition("/")[2].startswith("all_to_all"))
+        return sum(float(part.work.amounts["link.expert"]) for part in leaves)
+
+    assert sent_bytes("send_once") == pytest.approx(15 / 16 * sent_bytes("all_to_all"))
+
+
 def test_tokens_that_travel_beside_another_microbatch_show_as_far_as_its_arithmetic_is_shorter() -> None:
     """Of 8 microbatches seven have one to travel beside, so an eighth of the exchange shows at least."""
     waited = setting_on("h100:8", model=SPARSE)

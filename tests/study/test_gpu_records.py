@@ -239,6 +239,26 @@ def what_hides(case: MeasuredCase) -> tuple[bool | None, bool | None]:
     return plan.compiler.collective_matmul, plan.optimizer.sync_overlap
 
 
+def test_a_gpu_under_a_power_limit_runs_at_the_clock_that_the_limit_leaves() -> None:
+    limited, free = (
+        case_of(gpu=f"H100 (Grand Teton, 96GB HBM2e 2.4TB/s{limit})").job.hardware.chip
+        for limit in (", 500W limit", "")
+    )
+
+    assert limited.peak_flops_per_s["bf16"] == pytest.approx((5 / 7) ** (1 / 3) * free.peak_flops_per_s["bf16"])
+
+
+def test_blocks_that_megascale_runs_side_by_side_are_so_in_the_job() -> None:
+    said = {"model": "GPT-175B", "framework": "MegaScale", "source": "MegaScale", "vp": 1, "seq_len": 2048}
+    beside, apart = (
+        case_of(**said, note=note).job.model.layers[0][0]
+        for note in ("parallel transformer block, sliding windows", "")
+    )
+
+    assert (beside.parallel, beside.pre_norms) == (True, 1)
+    assert (apart.parallel, apart.pre_norms) == (False, 2)
+
+
 def test_the_first_zero_3_moves_all_weights_over_every_port_of_a_node() -> None:
     row = {"source": "arXiv 2104.04473 Table 2", "scheme": "ZeRO-3", "tp": 1, "pp": 1, "vp": None, "gbs": 64}
     first, later = case_of(**row, framework="DeepSpeed ZeRO-3"), case_of(**row, framework="Megatron-LM")

@@ -26,7 +26,7 @@ from ridgeline.cost.training.accumulation import added_gradient_bytes
 from ridgeline.cost.training.attention_program import score_passes, scores_traffic_bytes, slower_ratios
 from ridgeline.cost.training.context import PARTIAL_BYTES, causal_imbalance, ring_handed_bytes, ring_merge_bytes
 from ridgeline.cost.training.expert_bias import BACKWARD_BYTES, FORWARD_BYTES, expert_bias_bytes
-from ridgeline.cost.training.token_exchange import gathered_tokens_bytes, sent_once_ratio
+from ridgeline.cost.training.token_exchange import devices_visited_ratio, gathered_tokens_bytes, sent_once_ratio
 from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, overlapped, scaled, smaller
 from ridgeline.job.job import BYTES_OF
 from ridgeline.model.accounting import keys_in_reach, keys_read
@@ -394,14 +394,16 @@ def token_exchange(
 ) -> Iterator[Part]:
     """Copies of tokens by all-to-all, or all tokens gathered and partial results summed; the quicker if free to choose.
 
-    Sent once, a token crosses the network once to each domain, whatever its copies there.
+    Sent once, a token crosses the network once to each domain, and fast links once to each device, whatever its copies
+    there.
     """
     link = columns.links["expert"]
     tokens_bytes = rows * op.width * setting.activation_bytes / columns.tensor
     travel = exchange(link, tokens_bytes * op.top_k)
     if setting.expert_exchange == "send_once":
         ratio = sent_once_ratio(network_load=link.network_exchange_load, k=op.top_k)
-        travel = replace(travel, network_bytes=travel.network_bytes * ratio)
+        visited = devices_visited_ratio(N=columns.degrees["ep"], k=op.top_k)
+        travel = replace(travel, network_bytes=travel.network_bytes * ratio, link_bytes=travel.link_bytes * visited)
     word = "all_to_all" if phase == "forward" else "all_to_all_gradient"
     sent = transfer_part(f"{op.path}/{word}", phase, "expert", travel, setting=setting)
     if setting.expert_exchange in {"all_to_all", "send_once"}:

@@ -1,6 +1,6 @@
-"""What of the tokens that experts exchange crosses the network between domains of fast links.
+"""How many copies of the tokens that experts exchange travel where a token is sent once to a place, whatever it visits.
 
-k  experts a token visits     n  domains that the experts are spread over
+k  experts a token visits     n  domains that the experts are spread over     N  devices that they are spread over
 """
 
 from __future__ import annotations
@@ -29,6 +29,25 @@ def sent_once_ratio(*, network_load: Number, k: int) -> Number:
     0.125
     """
     return (1.0 - network_load**k) / (k * (1.0 - network_load))
+
+
+def devices_visited_ratio(*, N: Number, k: int) -> Number:
+    """Copies over fast links where a token goes once to each device that has any of its experts, over all copies.
+
+    A token visits N·(1 − ((N − 1)/N)^k) devices on average; of the experts' outputs for it a device sends back the sum.
+
+    Formula: N · (1 − ((N − 1)/N)^k) / k
+
+    Assumes: experts are chosen alike and independently.
+
+    Source: derived; DeepEP and HybridEP dispatch and combine so (arXiv:2412.19437, section 3.2.2).
+
+    >>> devices_visited_ratio(N=2.0, k=2)  # a token's two copies meet on one of two devices every other time
+    0.75
+    >>> devices_visited_ratio(N=1.0, k=8)
+    0.125
+    """
+    return N * (1.0 - ((N - 1.0) / N) ** k) / k
 
 
 def gathered_tokens_bytes(*, tokens_bytes: Number, N: Number) -> Number:

@@ -143,7 +143,7 @@ def _case(record: Record, name: str) -> MeasuredCase:
         source=" ".join(filter(None, (text(record, key) for key in ("source", "source_path", "framework")))),
         assumed=tuple(phrase for phrase in assumed if phrase),
         alternatives=_alternatives(tables, job, choices, name),
-        not_stated="; ".join((*machine.not_stated, *_not_said(record, phase))),
+        not_stated="; ".join(_not_said(record, phase)),
     )
 
 
@@ -215,6 +215,8 @@ def _model(record: Record) -> tuple[str | Mapping[str, object], int, tuple[str, 
             error = unknown
             continue
         changes, assumed = _changes(record, spec)
+        if "parallel transformer block" in text(record, "note"):
+            changes |= {"parallel": True, "pre_norms": 1}
         num_layers = whole(record, "layers") or spec.num_layers
         return ({"base": spec.name, "name": spec.name, **changes} if changes else spec.name), num_layers, assumed
     table = _of_dimensions(record, said)
@@ -360,7 +362,7 @@ def _not_said(record: Record, phase: str) -> tuple[str, ...]:
     found = ["packed sequences that do not see each other"] if phase.upper() == "SFT" else []
     note = text(record, "note")
     if "parallel transformer block" in note:
-        found.append("parallel blocks and sliding windows")
+        found.append("sliding windows")
     if "tokendrop" in text(record, "model"):
         found.append("tokens beyond an expert's capacity are dropped")
     if is_zero_3_of_2021(record):

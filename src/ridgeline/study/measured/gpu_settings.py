@@ -29,6 +29,8 @@ _NODE_NETWORK = re.compile(r"(\d+) ?Gbps node")
 _HBM_RATE = re.compile(r"(\d+(?:\.\d+)?) ?TB/s")
 _HBM_SIZE = re.compile(r"(\d+) ?GB HBM")
 _POWER = re.compile(r"(\d+) ?W limit")
+_RATED_W: Final[Mapping[str, float]] = {"h100": 700.0}
+"""Of the modules whose limits rows state. Source: NVIDIA, H100 data sheet, SXM5."""
 
 _RELEASE = re.compile(r"\b(2\d)\.(\d\d)\b")
 _GRAPHS_SINCE = (26, 6)
@@ -99,13 +101,11 @@ class Machine:
         table: `hardware` of a job file.
         domain: GPUs that NVLink joins.
         assumed: What was taken for granted.
-        not_stated: What no job can say of them.
     """
 
     table: str | Mapping[str, object]
     domain: int
     assumed: tuple[str, ...] = ()
-    not_stated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,18 +137,25 @@ def machine_of(record: Record, *, gpus: int) -> Machine:
     said = text(record, "gpu") or text(record, "system")
     chip, figures = _named_chip(said)
     details = f"{said} {text(record, 'section')}"
-    own = {**figures, **_figures(details, chip, gpus)}
+    own: dict[str, object] = {**figures, **_figures(details, chip, gpus)}
     assumed = [f"'{said}' is {chip.name}"] if not figures and _has_doubt(said) else []
     if is_zero_3_of_2021(record):
         own["network_bytes_per_s"] = chip.network_bytes_per_s / _GPUS_PER_NODE
         assumed.append("weights reach every GPU of a node over the network, not one of them and the others by NVLink")
-    power = _POWER.search(details)
+    if (power := _POWER.search(details)) and chip.name in _RATED_W:
+        own["peak_flops_per_s"] = _peaks_under_power(chip, power_w=float(power[1]))
+        assumed.append(f"at {power[1]} W its clock is the cube root of that share of {_RATED_W[chip.name]:.0f} W")
     return Machine(
         domain=1 if chip.switch is None else chip.switch.domain_size,
         table=f"{chip.name}:{gpus}" if not own else {"name": f"{chip.name}:{gpus}", **own},
         assumed=tuple(assumed),
-        not_stated=(f"a power limit of {power[1]} W",) if power else (),
     )
+
+
+def _peaks_under_power(chip: Chip, *, power_w: float) -> dict[str, float]:
+    """Peaks at the clock that a power limit leaves: power goes as V²·f, and the voltage V as the clock f."""
+    clock_ratio = (power_w / _RATED_W[chip.name]) ** (1 / 3)
+    return {dtype: peak * clock_ratio for dtype, peak in chip.peak_flops_per_s.items()}
 
 
 def _named_chip(said: str) -> tuple[Chip, Mapping[str, float]]:
