@@ -10,10 +10,12 @@ from ridgeline.job.serving_assembly import ANY
 from ridgeline.job.writing import job_tables
 from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Report, Table
 from ridgeline.report.chart import Axis, Chart, Curve, Mark
+from ridgeline.report.derivations import derivations_json
 from ridgeline.report.jsonable import Json, jsonable
 from ridgeline.report.train import VERDICTS, part_json
 from ridgeline.search.serving_answer import NoServingPlan
 from ridgeline.search.serving_dtypes import dtypes_in_words
+from ridgeline.search.serving_words import requests_in_words
 from ridgeline.units import format_bytes, format_count, format_fraction, format_seconds, format_things, format_usd
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         ServingBound,
         ServingChoice,
         ServingPoint,
+        Simulation,
     )
 
 _BOUNDS: Final[Mapping[ServingBound, str]] = {
@@ -64,13 +67,9 @@ _SHOWN_REJECTED: Final = 6
 def serve_report(answer: ServeAnswer) -> Report:
     """The screen."""
     job, best = answer.job, answer.best
-    workload = job.workload
-    lengths = (
-        f"prompts of {format_things(workload.prompt_len, 'token')}, replies of {format_count(workload.generate_len)}"
-    )
     on = job.hardware.name if len(answer.slices) == 1 else f"{job.hardware.chip.name}, {len(answer.slices)} slices"
     return Report(
-        headline=f"{job.model.name} served on {on}: {lengths}",
+        headline=f"{job.model.name} served on {on}: {requests_in_words(job.workload)}",
         pieces=(
             Facts(title="Best plan", rows=tuple(_best_rows(answer))),
             Facts(title="Laws", rows=tuple(_law_rows(answer.laws))),
@@ -99,6 +98,7 @@ def serve_json(answer: ServeAnswer) -> dict[str, Json]:
         "search": jsonable(answer.search),
         "assumptions": [*answer.notes, *answer.assumptions],
         "price_source": answer.price_source,
+        "derivations": derivations_json(answer.derivations),
     }
 
 
@@ -173,6 +173,7 @@ def _best_rows(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
     yield "precision", Cell(text=dtypes_in_words(plan.dtypes))
     yield "first token", Cell(text=_times(best.ttft))
     yield "per token", Cell(text=_times(best.tpot), tone="strong")
+    yield from _simulated_rows(best)
     step = best.step
     bound = (
         f"{format_seconds(step.expected_s)}; no pass of this plan can be faster than {format_seconds(step.roofline_s)}"
@@ -188,7 +189,20 @@ def _best_rows(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
     yield "concurrency", Cell(text=_concurrency(best))
     yield "cost", Cell(text=_cost(answer))
     if best.fleet is not None:
-        yield f"{best.fleet.requests_per_s:g} requests/s", Cell(text=_fleet(best.fleet), tone="strong")
+        yield f"{best.fleet.requests_per_s:.3g} requests/s", Cell(text=_fleet(best.fleet), tone="strong")
+
+
+def _simulated_rows(best: ServingPoint) -> Iterator[tuple[str, Cell]]:
+    """What requests met that were served one by one."""
+    simulation = best.simulation
+    if simulation is None:
+        return
+    yield "queueing", Cell(text=_times(simulation.queueing))
+    rates = f"{simulation.requests_per_s:,.3g} requests/s, {format_count(simulation.output_tokens_per_s)} tokens/s"
+    busy = f"servers work {format_fraction(simulation.utilization)} of the time"
+    again = simulation.num_preemptions_per_request
+    preempted = f"; {again:.2g} times a request loses its pages and is read anew" if again else ""
+    yield "served", Cell(text=f"{rates}; {busy}{preempted}")
 
 
 def _times(times: Quantiles) -> str:
@@ -423,6 +437,21 @@ def _point_json(point: ServingPoint) -> dict[str, Json]:
         "breakdown": jsonable(point.step.breakdown),
         "prefill_s": point.prefill_s,
         "fleet": jsonable(point.fleet),
+        "simulation": _simulation_json(point.simulation),
+    }
+
+
+def _simulation_json(simulation: Simulation | None) -> Json:
+    if simulation is None:
+        return None
+    return {
+        "num_requests": simulation.num_requests,
+        "is_trace": simulation.is_trace,
+        "queueing_s": _quantiles_json(simulation.queueing),
+        "requests_per_s": simulation.requests_per_s,
+        "output_tokens_per_s": simulation.output_tokens_per_s,
+        "utilization": simulation.utilization,
+        "num_preemptions_per_request": simulation.num_preemptions_per_request,
     }
 
 

@@ -21,7 +21,9 @@ from ridgeline.search.serving_dtypes import (
     width_bytes,
     with_dtypes,
 )
-from ridgeline.search.serving_estimate import decode_laws, serving_point
+from ridgeline.search.serving_estimate import serving_point
+from ridgeline.search.serving_explain import explain_serving
+from ridgeline.search.serving_laws import decode_laws
 from ridgeline.search.serving_meshes import serving_meshes
 from ridgeline.search.serving_setting import serving_machine
 from ridgeline.search.serving_tails import in_limits, with_tails
@@ -137,6 +139,7 @@ def serve(
         assumptions=assumptions(job, best),
         notes=serving_notes(job, best),
         price_source="" if price is None else price.in_words,
+        derivations=tuple(explain_serving(job, found, index, best)),
     )
 
 

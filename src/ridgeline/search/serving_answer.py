@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ridgeline.cost.explain import Derivation
     from ridgeline.cost.work import Part
     from ridgeline.hardware.slice import Slice
     from ridgeline.job.serving import Mode, ServingDtypes, ServingJob
@@ -223,6 +224,7 @@ class ServeAnswer:
         assumptions: What the numbers rest on.
         notes: What a reader should know about the question.
         price_source: Of the chip-hour; "" without a public price.
+        derivations: Where the best plan's numbers come from.
     """
 
     job: ServingJob
@@ -236,6 +238,7 @@ class ServeAnswer:
     assumptions: tuple[str, ...]
     notes: tuple[str, ...]
     price_source: str
+    derivations: tuple[Derivation, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ridgeline.cost.serving.steady import (
+    batched_first_token_s,
+    chip_tokens_per_s,
     first_token_s,
     mixed_pass_s,
     prefill_server_ratio,
     prefill_share,
     requests_per_s,
+    server_count,
     token_s,
 )
 from ridgeline.cost.serving.step import serving_pass
@@ -49,9 +52,6 @@ MOST_PREFILL_SHARE: Final = 0.9
 
 MOST_PREFILL_PLANS: Final = 8
 """Plans of prefill servers that each plan of decode servers is paired with: those that no other beats."""
-
-BATCHING_WAIT: Final = 0.5
-"""Passes that a prompt waits on average until a prefill server is free for it: it comes halfway through one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,8 @@ class Candidates:
 
     def fleet(self, requests_per_s: float) -> tuple[Column, Column]:
         """Whole servers that decode, or do both, and whole ones that only read, for a rate of requests."""
-        servers = np.maximum(np.ceil(requests_per_s / self.served_requests_per_s), 1.0)
+        served = self.served_requests_per_s
+        servers = np.asarray(server_count(requests_per_s=requests_per_s, served_requests_per_s=served))
         if self.server_ratio is None:
             return servers, np.ceil(requests_per_s * self.prompt_s)
         readers, writers = self.server_ratio
@@ -122,8 +123,14 @@ class Candidates:
     def tokens_per_s_per_chip(self) -> Column:
         """Output tokens, chips of prefill servers counted."""
         machine = self.table.machine
-        tokens_per_s = self.served_requests_per_s * machine.setting.lengths.reply_tokens
-        return tokens_per_s / (machine.hardware.num_chips * (1.0 + self.servers_ratio))
+        return np.asarray(
+            chip_tokens_per_s(
+                requests_per_s=self.served_requests_per_s,
+                G=machine.setting.lengths.reply_tokens,
+                num_chips=machine.hardware.num_chips,
+                server_ratio=self.servers_ratio,
+            )
+        )
 
 
 def candidates(
@@ -247,7 +254,7 @@ def _disaggregated(job: ServingJob, table: ServingTable, readers: ServingTable, 
         "prefill": prefill.astype(np.float64),
         "decode_s": pass_s,
         "reading_s": reading_s[prefill],
-        "ttft_s": reading_s[prefill] * (1.0 + BATCHING_WAIT),
+        "ttft_s": np.asarray(batched_first_token_s(T_prefill_s=reading_s[prefill])),
         "tpot_s": np.asarray(token_s(T_pass_s=pass_s, pass_tokens=machine.pass_tokens)),
         "served_requests_per_s": np.asarray(served),
         "servers_ratio": np.asarray(ratio),

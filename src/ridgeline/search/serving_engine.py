@@ -142,11 +142,11 @@ def _seen(machine: ServingMachine) -> dict[float, RequestLengths]:
     return {tokens / 2: replace(computed, own_prompt_tokens=max(tokens, 1.0)) for tokens in own}
 
 
-def _doubling(least: float, most: float) -> tuple[float, ...]:
+def _doubling(least_count: float, most_count: float) -> tuple[float, ...]:
     """The least, twice as many, four times, … and the most itself."""
-    powers = [max(least, 1.0)]
-    while powers[-1] < most:
-        powers.append(min(2 * powers[-1], float(most)))
+    powers = [max(float(least_count), 1.0)]
+    while powers[-1] < most_count:
+        powers.append(min(2 * powers[-1], float(most_count)))
     return tuple(powers)
 
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import nan
 from typing import TYPE_CHECKING, Final
 
-from ridgeline.cost.critical_size import small_batch_critical_rows
-from ridgeline.cost.laws.batch import alpha_flops_per_byte, tensor_largest_degree
-from ridgeline.cost.laws.decode import beta_ratio, crossover_keys, decode_critical_rows, tensor_memory_degree
 from ridgeline.cost.serving.device import held_cache_bytes
 from ridgeline.cost.serving.memory import engine_bytes
-from ridgeline.cost.serving.steady import million_tokens_usd
+from ridgeline.cost.serving.steady import million_tokens_usd, user_tokens_per_s
 from ridgeline.cost.serving.step import PASS_OVERHEAD_S, roofline_s, serving_pass
-from ridgeline.cost.training.step import step_weights
-from ridgeline.model.accounting import operations
-from ridgeline.model.operations import ExpertMatmul
 from ridgeline.search.answer import MemoryEstimate
 from ridgeline.search.engine.latency import Quantiles
 from ridgeline.search.estimate import verdict
-from ridgeline.search.serving_answer import Breakdown, DecodeLaws, Fleet, PassEstimate, ServingChoice, ServingPoint
+from ridgeline.search.serving_answer import Breakdown, Fleet, PassEstimate, ServingChoice, ServingPoint
 from ridgeline.search.serving_plans import concurrency, decode_memory, decode_pass
 from ridgeline.units import format_fraction, format_seconds
 
@@ -48,13 +43,17 @@ def serving_point(found: Candidates, index: int, *, requests_per_s: float | None
     paged, ideal = concurrency(columns, machine, chunk_tokens=chunk_tokens)
     bound = _bound(step)
     ways = found.table.mesh_of(row).batch_ways
-    costs = _costs(found, index)
+    prices = [
+        float(million_tokens_usd(usd_per_hour=each.usd_per_hour, tokens_per_s=each.tokens_per_s))
+        for each in price_shares(found, index)
+    ]
+    whole_usd, input_usd, output_usd = prices or (None, None, None)
     return ServingPoint(
         plan=_choice(found, index),
         ttft=_mean(found.ttft_s[index]),
         tpot=_mean(found.tpot_s[index]),
         tokens_per_s_per_chip=float(found.tokens_per_s_per_chip[index]),
-        tokens_per_s_per_user=1.0 / float(found.tpot_s[index]),
+        tokens_per_s_per_user=float(user_tokens_per_s(T_token_s=float(found.tpot_s[index]))),
         requests_per_s=float(found.served_requests_per_s[index]),
         reply_tokens=machine.setting.lengths.reply_tokens,
         max_concurrency=int(float(paged)) // ways * ways,
@@ -63,9 +62,9 @@ def serving_point(found: Candidates, index: int, *, requests_per_s: float | None
         ideal_cache_bytes=float(held_cache_bytes(machine.setting, columns)),
         step=step,
         prefill_s=float(found.reading_s[index]),
-        cost_per_million_output_tokens_usd=costs[0],
-        input_usd=costs[1],
-        output_usd=costs[2],
+        cost_per_million_output_tokens_usd=whole_usd,
+        input_usd=input_usd,
+        output_usd=output_usd,
         bound=bound,
         bound_reason=_reason(bound, step),
         fleet=None if requests_per_s is None else fleet_of(found, index, requests_per_s=requests_per_s),
@@ -84,40 +83,6 @@ def fleet_of(found: Candidates, index: int, *, requests_per_s: float) -> Fleet:
         prefill_servers=readers,
         chips=chips,
         usd_per_hour=None if price is None else chips * price.usd_per_chip_hour,
-    )
-
-
-def decode_laws(found: Candidates, index: int) -> DecodeLaws:
-    """What laws say of the slice and the batch of a candidate."""
-    machine, row = found.table.machine, int(found.decode[index])
-    chip, setting = machine.hardware.chip, machine.setting
-    columns, mesh = found.table.row(row), found.table.mesh_of(row)
-    experts, top_k = _experts(found)
-    copies = mesh.batch_ways / (1 if experts == 1.0 else mesh.degrees.get("ep", 1))
-    dense = small_batch_critical_rows(
-        b_w=machine.weight_element_bytes(()),
-        C_flops_per_s=machine.peak_flops_per_s(machine.compute_dtype),
-        W_bytes_per_s=machine.peak_hbm_bytes_per_s,
-    )
-    work = _work(serving_pass(machine, decode_pass(columns, machine)))
-    read_bytes = float(work.get("hbm.weights", nan))
-    context = setting.lengths.context_tokens
-    compute_degree = memory_degree = None
-    if chip.torus is not None:
-        width = _mlp_width(found)
-        axes, axis_bytes_per_s = chip.torus.dimensions, 2 * chip.torus.link_bytes_per_s
-        alpha = alpha_flops_per_byte(
-            C_flops_per_s=chip.peak_flops_per_s[machine.compute_dtype], W_ici_bytes_per_s=axis_bytes_per_s
-        )
-        beta = beta_ratio(W_hbm_bytes_per_s=chip.hbm_bytes_per_s, W_ici_bytes_per_s=axis_bytes_per_s)
-        compute_degree = tensor_largest_degree(F=width, alpha_flops_per_byte=alpha, n_tensor_axes=axes)
-        memory_degree = tensor_memory_degree(F=width, B=float(columns.batch_size) / mesh.batch_ways, beta_ratio=beta)
-    token_bytes = float(work.get("hbm.kv_cache", nan)) / context
-    return DecodeLaws(
-        critical_batch_size=decode_critical_rows(dense_critical_rows=dense, E=experts, k=top_k) * copies,
-        context_crossover_tokens=crossover_keys(weight_bytes=read_bytes, B=1.0, token_cache_bytes=token_bytes),
-        tensor_compute_degree=compute_degree,
-        tensor_memory_degree=None if memory_degree is None else float(memory_degree),
     )
 
 
@@ -220,12 +185,27 @@ def _reason(bound: ServingBound, step: PassEstimate) -> str:
     return f"{_WAITS[bound]} {format_seconds(busy_s)} of a pass of {format_seconds(step.expected_s)} ({share})"
 
 
-def _costs(found: Candidates, index: int) -> tuple[float | None, float | None, float | None]:
-    """Dollars of a million output tokens, all chips over them; and of a million tokens of prompts and replies apart."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceShare:
+    """What some tokens are charged for.
+
+    Attributes:
+        what: Which tokens.
+        usd_per_hour: Of a server and its share of prefill servers, the part that these tokens take.
+        tokens_per_s: That it gives.
+    """
+
+    what: str
+    usd_per_hour: float
+    tokens_per_s: float
+
+
+def price_shares(found: Candidates, index: int) -> tuple[PriceShare, ...]:
+    """All chips over output tokens; and apart what reading prompts adds, and the rest; none without a public price."""
     machine, lengths = found.table.machine, found.table.machine.setting.lengths
     price = next(iter(machine.hardware.chip.prices), None)
     if price is None:
-        return None, None, None
+        return ()
     servers, requests = 1.0 + float(found.servers_ratio[index]), float(found.served_requests_per_s[index])
     hourly = machine.hardware.num_chips * price.usd_per_chip_hour
     is_apart = int(found.prefill[index]) >= 0
@@ -233,27 +213,7 @@ def _costs(found: Candidates, index: int) -> tuple[float | None, float | None, f
     decoding = 1.0 if is_apart else float(found.decode_s[index]) / pass_s
     prompts_per_s, replies_per_s = requests * lengths.prompt_tokens, requests * lengths.reply_tokens
     return (
-        float(million_tokens_usd(usd_per_hour=hourly * servers, tokens_per_s=replies_per_s)),
-        float(million_tokens_usd(usd_per_hour=hourly * (servers - decoding), tokens_per_s=prompts_per_s)),
-        float(million_tokens_usd(usd_per_hour=hourly * decoding, tokens_per_s=replies_per_s)),
+        PriceShare(what="output tokens, prompts included", usd_per_hour=hourly * servers, tokens_per_s=replies_per_s),
+        PriceShare(what="input tokens", usd_per_hour=hourly * (servers - decoding), tokens_per_s=prompts_per_s),
+        PriceShare(what="output tokens alone", usd_per_hour=hourly * decoding, tokens_per_s=replies_per_s),
     )
-
-
-def _experts(found: Candidates) -> tuple[float, float]:
-    """Experts, and those that a token visits; 1 and 1 of a dense model."""
-    for _, operation, _ in operations(found.table.machine.setting.tree):
-        if isinstance(operation, ExpertMatmul):
-            return float(operation.weight.shape[0]), float(operation.top_k)
-    return 1.0, 1.0
-
-
-def _mlp_width(found: Candidates) -> float:
-    """F: the widest MLP's; of experts, all that a token visits together."""
-    _, top_k = _experts(found)
-    widths = [
-        size * (top_k if axis == "mlp_moe" else 1.0)
-        for tensor, _, _ in step_weights(found.table.machine.setting.tree)
-        for axis, size in zip(tensor.axes, tensor.shape, strict=True)
-        if axis in {"mlp", "mlp_moe"}
-    ]
-    return max(widths, default=nan)

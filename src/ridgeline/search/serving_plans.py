@@ -10,7 +10,7 @@ import numpy as np
 from ridgeline.cost.serving.collectives import SERVING_GROUPS
 from ridgeline.cost.serving.device import PhaseColumns, cached_attentions, held_cache_bytes, kv_head_shards
 from ridgeline.cost.serving.machine import Pass
-from ridgeline.cost.serving.memory import engine_bytes, engine_memory, page_tokens
+from ridgeline.cost.serving.memory import engine_bytes, engine_memory, page_tokens, sequences_count
 from ridgeline.cost.work import larger
 from ridgeline.job.job import SERVING_AXES
 from ridgeline.search.link_columns import stacked_links, taken_links
@@ -140,8 +140,11 @@ def concurrency(columns: PhaseColumns, machine: ServingMachine, *, chunk_tokens:
     memory = decode_memory(columns, machine, chunk_tokens=chunk_tokens)
     paged = own_cache_bytes(memory)
     ideal = paged - memory.parts["kv_cache"] + held_cache_bytes(machine.setting, columns)
-    left = engine_bytes(machine) - (memory.total_bytes - paged)
-    return left / paged * columns.batch_size, left / ideal * columns.batch_size
+    left, batch = engine_bytes(machine) - (memory.total_bytes - paged), columns.batch_size
+    return (
+        sequences_count(left_bytes=left, sequence_bytes=paged / batch),
+        sequences_count(left_bytes=left, sequence_bytes=ideal / batch),
+    )
 
 
 def own_cache_bytes(memory: MemoryColumns) -> Number:

@@ -44,8 +44,38 @@ PAGE_TOKENS_OF_GPU: Final = 16
 def engine_bytes(machine: ServingMachine) -> float:
     """Memory of a device that an engine may use: its share of the whole, and no more than programs may allocate."""
     chip = machine.hardware.chip
-    share = ENGINE_SHARE if machine.memory_utilization is None else machine.memory_utilization
-    return min(share * chip.hbm_bytes, chip.usable_hbm_bytes) / chip.devices_per_chip
+    return engine_room_bytes(
+        hbm_bytes=chip.hbm_bytes,
+        usable_bytes=chip.usable_hbm_bytes,
+        utilization=ENGINE_SHARE if machine.memory_utilization is None else machine.memory_utilization,
+        num_devices=chip.devices_per_chip,
+    )
+
+
+def engine_room_bytes(*, hbm_bytes: float, usable_bytes: float, utilization: float, num_devices: float) -> float:
+    """Memory that an engine may use of a device.
+
+    Formula: min(utilization · hbm_bytes, usable_bytes) / num_devices
+
+    Source: vLLM, `gpu_memory_utilization`; what programs may allocate of a chip is less than it has.
+
+    >>> engine_room_bytes(hbm_bytes=100.0, usable_bytes=95.0, utilization=0.9, num_devices=2)
+    45.0
+    """
+    return min(utilization * hbm_bytes, usable_bytes) / num_devices
+
+
+def sequences_count(*, left_bytes: Number, sequence_bytes: Number) -> Number:
+    """Sequences that the rest of a device's memory has room for.
+
+    Formula: left_bytes / sequence_bytes
+
+    Source: Scaling Book, ch. 7: the largest batch beside the weights.
+
+    >>> sequences_count(left_bytes=10.0, sequence_bytes=2.5)
+    4.0
+    """
+    return left_bytes / sequence_bytes
 
 
 def page_tokens(machine: ServingMachine) -> int:

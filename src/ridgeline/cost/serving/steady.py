@@ -5,14 +5,34 @@ B  sequences that decode at once     P  tokens of a prompt     G  tokens of a re
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from ridgeline.units import MILLION
 
 if TYPE_CHECKING:
     from ridgeline.cost.work import Number
 
-HOUR_S = 3600.0
+HOUR_S: Final = 3600.0
+
+BATCHING_WAIT: Final = 0.5
+"""Passes that a prompt waits on average until a prefill server is free for it: it comes halfway through one."""
+
+
+def pass_s(*, T_weights_s: float, T_cache_s: float, T_collectives_s: float, T_host_s: float, T_rest_s: float) -> float:
+    """Time of a pass of decoding: what runs one after another adds up.
+
+    Formula: T = T_weights + T_cache + T_collectives + T_host + T_rest
+
+    Assumes: arithmetic runs beside the reading; what it takes longer than that is in the rest, with norms and gaps.
+
+    Source: Scaling Book, ch. 7: weights and caches are read one after the other; derived.
+
+    >>> pass_s(T_weights_s=3.0, T_cache_s=2.0, T_collectives_s=0.5, T_host_s=0.25, T_rest_s=0.25)
+    6.0
+    """
+    return T_weights_s + T_cache_s + T_collectives_s + T_host_s + T_rest_s
 
 
 def prefill_share(*, B: Number, P: float, G: float, chunk_tokens: Number) -> Number:
@@ -76,6 +96,60 @@ def first_token_s(
     """
     waiting = prefill_share / (2 * (1 - prefill_share))
     return T_mixed_s * (0.5 + num_passes + num_passes_of_others * waiting)
+
+
+def batched_first_token_s(*, T_prefill_s: Number) -> Number:
+    """Time to the first token of a prompt that is read by a server of its own: it comes halfway through another pass.
+
+    Formula: T = T_prefill · (1 + 1/2)
+
+    Assumes: as many prefill servers as keep up; what queues before them, a simulation tells.
+
+    Source: derived.
+
+    >>> batched_first_token_s(T_prefill_s=2.0)
+    3.0
+    """
+    return T_prefill_s * (1.0 + BATCHING_WAIT)
+
+
+def user_tokens_per_s(*, T_token_s: Number) -> Number:
+    """Output tokens that one request is given in a second.
+
+    Formula: 1 / T_token
+
+    Source: definition.
+
+    >>> user_tokens_per_s(T_token_s=0.02)
+    50.0
+    """
+    return 1.0 / T_token_s
+
+
+def chip_tokens_per_s(*, requests_per_s: Number, G: Number, num_chips: float, server_ratio: Number) -> Number:
+    """Output tokens of a chip in a second, those of prefill servers counted among the chips.
+
+    Formula: requests_per_s · G / (num_chips · (1 + server_ratio))
+
+    Source: Scaling Book, ch. 8, question 7.
+
+    >>> chip_tokens_per_s(requests_per_s=4.0, G=500.0, num_chips=8, server_ratio=0.25)
+    200.0
+    """
+    return requests_per_s * G / (num_chips * (1.0 + server_ratio))
+
+
+def server_count(*, requests_per_s: float, served_requests_per_s: Number) -> Number:
+    """Whole servers that keep up with a rate of requests.
+
+    Formula: ⌈requests_per_s / served_requests_per_s⌉
+
+    Source: definition.
+
+    >>> float(server_count(requests_per_s=20.0, served_requests_per_s=6.0))
+    4.0
+    """
+    return np.ceil(requests_per_s / served_requests_per_s)
 
 
 def request_s(*, T_first_s: Number, T_token_s: Number, G: float) -> Number:
