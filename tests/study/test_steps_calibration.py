@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ridgeline.cost.calibration import load_prior, parse_uncertainty, with_own_facts
-from ridgeline.cost.uncertainty import Uncertainty, half_width_fraction, part_shares
+from ridgeline.cost.uncertainty import PARTS, Uncertainty, half_width_fraction, part_shares
 from ridgeline.errors import InputError
 from ridgeline.job.reading import read_job
 from ridgeline.search.interval import widened_by
@@ -281,10 +281,10 @@ def test_jobs_are_counted_however_often_they_were_measured() -> None:
 def test_shares_of_the_parts_of_a_step_are_the_whole_step() -> None:
     step = rows()[0].step(rows()[0].prior.in_whole_steps)
 
-    shares = part_shares(step, has_experts=False)
+    shares = part_shares(step, has_experts=False, embed_dim=4096)
 
-    assert sum(share for part, share in shares.items() if part not in ("anything", "experts")) == pytest.approx(1.0)
-    assert (shares["anything"], shares["experts"]) == (1.0, 0.0)
+    assert sum(shares[part] for part in PARTS) == pytest.approx(1.0)
+    assert (shares["anything"], shares["experts"], shares["narrow"]) == (1.0, 0.0, 0.5)
 
 
 def test_what_was_never_measured_is_said_and_widens_the_interval() -> None:

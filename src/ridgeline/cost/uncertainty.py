@@ -47,7 +47,7 @@ of recipe or the compute dtype; `scale`."""
 MeasuredJobs: TypeAlias = "Mapping[Trait, Mapping[str, int]]"
 """How many measured jobs of one kind of chip had each value of a trait."""
 
-EXCHANGE, COMMUNICATION, ANYTHING, EXPERTS = "exchange", "communication", "anything", "experts"
+EXCHANGE, COMMUNICATION, ANYTHING, EXPERTS, NARROW = "exchange", "communication", "anything", "experts", "narrow"
 
 PART_OF_CAUSE: Final[Mapping[str, str]] = {
     MATMUL: "arithmetic",
@@ -66,13 +66,17 @@ PART_OF_CAUSE: Final[Mapping[str, str]] = {
 PARTS: Final = ("arithmetic", "memory", "waiting", COMMUNICATION, EXCHANGE)
 """What has an uncertainty times its share of the step."""
 
-WHOLE: Final = (ANYTHING, EXPERTS)
-"""What has one of the whole step: kernels, flags and releases that no job states; the routing of tokens to experts."""
+WHOLE: Final = (ANYTHING, EXPERTS, NARROW)
+"""What has one of the whole step: kernels, flags and releases that no job states; the routing of tokens to experts;
+kernels that have little to do."""
 
 TRAITS: Final[tuple[Trait, ...]] = ("chip", "parallelism", "model", "model_kind", "precision", "scale")
 
 PLAIN: Final = "fsdp"
 """The way to split of a step that is shared by FSDP and replicas alone."""
+
+_WIDE: Final = 2048
+"""Of the residual stream: up to there a model counts as narrow as a whole, beyond by less and less."""
 
 _SCALES: Final = (8, 64, 256, 1024, 4096, 16384)
 """Numbers of chips at which a scale ends."""
@@ -131,17 +135,18 @@ def scale(num_chips: int) -> str:
     return f"over {least:,}"
 
 
-def part_shares(step: Part, *, has_experts: bool) -> dict[str, float]:
-    """What each uncertainty is multiplied by: a part's share of the step, 1 for what concerns the whole.
+def part_shares(step: Part, *, has_experts: bool, embed_dim: int) -> dict[str, float]:
+    """What each uncertainty is multiplied by: a part's share of the step, up to 1 for what concerns the whole.
 
     Args:
         step: The tree of one plan (scalar times).
         has_experts: Whether tokens are routed.
+        embed_dim: Of the model.
     """
     shares: dict[str, float] = dict.fromkeys(PARTS, 0.0)
     for cause, time_s in time_by_cause(step).items():
         shares[PART_OF_CAUSE.get(cause, COMMUNICATION)] += time_s / float(step.expected_s)
-    return {**shares, ANYTHING: 1.0, EXPERTS: float(has_experts)}
+    return {**shares, ANYTHING: 1.0, EXPERTS: float(has_experts), NARROW: min(1.0, _WIDE / embed_dim)}
 
 
 def unseen_share(measured_jobs: int) -> float:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ridgeline.cost.uncertainty import ChipKind, Traits, Uncertainty
     from ridgeline.cost.work import Part
     from ridgeline.job.job import Job
+    from ridgeline.model.spec import ModelSpec
 
 _FEW: Final = 3
 """Measured jobs from which on a trait is no longer spoken of; it then adds less than half of what it may."""
@@ -36,11 +37,16 @@ def interval_half_width(job: Job, degrees: Mapping[str, float], step: Part) -> f
         step: The tree of the plan.
     """
     return half_width_fraction(
-        share_of_part=part_shares(step, has_experts="moe" in model_kind(job.model)),
+        share_of_part=model_part_shares(step, job.model),
         uncertainty=job_uncertainty(job),
         kind=chip_kind(job),
         traits=job_traits(job, degrees),
     )
+
+
+def model_part_shares(step: Part, model: ModelSpec) -> dict[str, float]:
+    """What uncertainties are multiplied by in a step of a model (`uncertainty.part_shares`)."""
+    return part_shares(step, has_experts="moe" in model_kind(model), embed_dim=model.embed_dim)
 
 
 def job_uncertainty(job: Job) -> Uncertainty:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ridgeline.cost.uncertainty import PARTS, TRAITS, WHOLE, measured_alike, part_shares, unseen_share
+from ridgeline.cost.uncertainty import PARTS, TRAITS, WHOLE, measured_alike, unseen_share
+from ridgeline.search.interval import model_part_shares
 from ridgeline.study.steps.cross_validation import fold, held_out_s
 from ridgeline.study.steps.parameters import with_factors
 
@@ -123,7 +124,7 @@ def _squared_shares(row: Observation, fits: Fits) -> tuple[float, ...]:
     """Of the parts of a step as fitted, in the order of `STEP_TERMS`."""
     chip = fits.chips.index(row.case.chip)
     factors = {each.key: fits.factors[0, chip, index] for index, each in enumerate(fits.parameters)}
-    shares = part_shares(row.step(with_factors(row.prior, factors)), has_experts="moe" in row.case.model_kind)
+    shares = model_part_shares(row.step(with_factors(row.prior, factors)), row.case.job.model)
     return tuple(shares[term] ** 2 for term in STEP_TERMS)
 
 

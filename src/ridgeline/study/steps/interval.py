@@ -34,6 +34,7 @@ PRIORS: Final[Mapping[str, float]] = {
     "exchange": 0.4,
     "anything": 0.08,
     "experts": 0.08,
+    "narrow": 0.08,
     **{f"unseen_{trait}": 0.1 for trait in TRAITS},
 }
 """Half-widths before errors are looked at: kernels are timed by themselves, the routing of tokens is not."""
