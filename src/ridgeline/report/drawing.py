@@ -143,7 +143,7 @@ class _Frame:
         )
 
     def _curve(self, curve: Curve, index: int) -> Iterator[Element]:
-        """The curve, and its name in the legend at the right: low, or high where all curves fall."""
+        """The curve, and its name in the legend at the right: low, or high where none rises."""
         colour = INK if curve.reference else COLOURS[index % len(COLOURS)]
         width = 1.0 if curve.reference else 2.5
         points = tuple((self._x(x), self._y(y)) for x, y in curve.points)
@@ -185,8 +185,8 @@ class _Frame:
 
     @property
     def _falls(self) -> bool:
-        """Whether all curves fall: the upper right is free then."""
-        return all(each.points[-1][1] < each.points[0][1] for each in self.chart.curves if each.points)
+        """Whether no curve rises: the upper right is free then."""
+        return all(each.points[-1][1] <= each.points[0][1] for each in self.chart.curves if each.points)
 
     def _x(self, value: float) -> float:
         return _LEFT + (WIDTH - _LEFT - _RIGHT) * self.chart.x.fraction(value)

@@ -60,6 +60,9 @@ _BREAKDOWN: Final = {
 _ROOM: Final = 1.15
 """Space around the points of the chart."""
 
+_LEGEND_ROOM: Final = 10
+"""Space above the curves of the breakdown, for their names."""
+
 _SHOWN_POINTS: Final = 12
 _SHOWN_REJECTED: Final = 6
 
@@ -123,7 +126,7 @@ def no_serving_plan_json(error: InfeasibleError) -> dict[str, Json]:
 
 
 def frontier_charts(answer: ServeAnswer) -> tuple[Chart, ...]:
-    """Tokens per second of a chip against those of a user; and what a pass of decoding is made of, over the batch."""
+    """Tokens per second of a chip, and what a pass of decoding is made of, both over those of a user."""
     points = sorted(answer.frontier, key=lambda point: point.tokens_per_s_per_user)
     title = f"{answer.job.model.name} on {answer.job.hardware.chip.name}"
     users = [point.tokens_per_s_per_user for point in points]
@@ -144,18 +147,17 @@ def _axis(title: str, values: list[float], *, step: float = 10) -> Axis:
 
 
 def _breakdown_chart(points: list[ServingPoint]) -> Chart:
-    """Time of a pass by part, over the sequences that are decoded at once."""
-    by_batch = sorted(points, key=lambda point: point.plan.batch)
+    """Time of a pass of each point of the frontier, by part."""
     parts = {
-        name: tuple((float(point.plan.batch), float(getattr(point.step.breakdown, key))) for point in by_batch)
+        name: tuple((point.tokens_per_s_per_user, float(getattr(point.step.breakdown, key))) for point in points)
         for key, name in (*_BREAKDOWN.items(), ("flops_s", "arithmetic"))
     }
     shown = {name: curve for name, curve in parts.items() if all(value > 0 for _, value in curve)}
     values = [value for curve in shown.values() for _, value in curve]
     return Chart(
         title="Time of a pass of decoding; arithmetic runs beside the reading",
-        x=_axis("sequences at once", [float(point.plan.batch) for point in by_batch], step=2),
-        y=Axis(title="time", low=min(values) / _ROOM, high=max(values) * _ROOM, shown=format_seconds),
+        x=_axis("tokens/s per user", [point.tokens_per_s_per_user for point in points], step=2),
+        y=Axis(title="time", low=min(values) / _ROOM, high=max(values) * _LEGEND_ROOM, shown=format_seconds),
         curves=tuple(Curve(name=name, points=curve) for name, curve in shown.items()),
     )
 

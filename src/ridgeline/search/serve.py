@@ -83,6 +83,7 @@ class _Ranked:
         tpot_s: Mean time per output token.
         tokens_per_s_per_chip: Output tokens per second and chip.
         width_bytes: How wide precisions are.
+        is_transposed: Whether both sides of matrices are split, which few engines can.
     """
 
     of: NDArray[np.int64]
@@ -92,6 +93,7 @@ class _Ranked:
     tpot_s: NDArray[np.float64]
     tokens_per_s_per_chip: NDArray[np.float64]
     width_bytes: NDArray[np.float64]
+    is_transposed: NDArray[np.bool_]
 
 
 def serve(
@@ -260,6 +262,7 @@ def _ranked(job: ServingJob, searched: Sequence[_Searched]) -> _Ranked:
         tpot_s=joined([each.found.tpot_s for each in searched]),
         tokens_per_s_per_chip=joined([each.found.tokens_per_s_per_chip for each in searched]),
         width_bytes=np.repeat([width_bytes(each.found.table.machine.setting.dtypes) for each in searched], counts),
+        is_transposed=np.concatenate([each.found.is_transposed for each in searched]),
     )
 
 
@@ -292,10 +295,14 @@ def _in_time(workload: ServingWorkload, ranked: _Ranked) -> NDArray[np.bool_]:
 
 
 def _quickest_of_the_cheapest(ranked: _Ranked, meets: NDArray[np.bool_]) -> int:
-    """Of the plans within a tie of the cheapest, the widest in precision; then the quickest per token, to the first."""
+    """Of the plans within a tie of the cheapest one.
+
+    The widest in precision; of these such as most engines can run; of these the quickest per token, then to the first.
+    """
     rows = np.flatnonzero(meets)
     cheap = rows[ranked.usd[rows] <= ranked.usd[rows].min() * (1.0 + TIE_FRACTION)]
-    return int(cheap[np.lexsort((ranked.ttft_s[cheap], ranked.tpot_s[cheap], -ranked.width_bytes[cheap]))[0]])
+    last_to_first = (ranked.ttft_s, ranked.tpot_s, ranked.is_transposed, -ranked.width_bytes)
+    return int(cheap[np.lexsort([key[cheap] for key in last_to_first])[0]])
 
 
 def _frontier(ranked: _Ranked, meets: NDArray[np.bool_]) -> list[int]:

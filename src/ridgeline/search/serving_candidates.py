@@ -23,6 +23,7 @@ from ridgeline.cost.serving.steady import (
     token_s,
 )
 from ridgeline.cost.serving.step import serving_pass
+from ridgeline.job.job import TRANSPOSE_AXIS
 from ridgeline.search.serving_plans import (
     CHUNKS,
     decode_memory,
@@ -96,6 +97,18 @@ class Candidates:
         """Which meshes a candidate has: to decode, and to read; −1 for the same."""
         reading = int(self.prefill[index])
         return int(self.table.mesh[self.decode[index]]), int(self.readers.mesh[reading]) if reading >= 0 else -1
+
+    @property
+    def is_transposed(self) -> NDArray[np.bool_]:
+        """Whether either phase splits both sides of matrices."""
+        decode, prefill = (
+            np.array([TRANSPOSE_AXIS in mesh.degrees for mesh in table.meshes], dtype=np.bool_)[table.mesh]
+            for table in (self.table, self.readers)
+        )
+        apart = self.prefill >= 0
+        found = decode[self.decode]
+        found[apart] |= prefill[self.prefill[apart]]
+        return found
 
     @property
     def prompt_s(self) -> Column:

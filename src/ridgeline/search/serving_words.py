@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline.cost.serving.memory import ENGINE_SHARE, engine_bytes, page_tokens
 from ridgeline.cost.serving.step import PASS_OVERHEAD_S
+from ridgeline.job.job import TRANSPOSE_AXIS
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.job.traffic import EmpiricalLength, FixedLength, LognormalLength, UniformLength
 from ridgeline.search.serving_dtypes import dtypes_in_words
@@ -48,6 +49,8 @@ def _assumptions(job: ServingJob, best: ServingPoint) -> Iterator[str]:
         yield "prompts are read first come, first served"
     if _is_mixture(best):
         yield "tokens choose experts alike and independently"
+    if TRANSPOSE_AXIS in {*best.plan.decode, *best.plan.prefill}:
+        yield "tp_transpose splits the other side of matrices: MaxText can (tensor_transpose), vLLM cannot; pin a mesh"
     yield from job.model.notes
 
 
