@@ -315,3 +315,10 @@ def test_a_slice_of_another_shape_than_maxtext_has_is_refused_with_the_shape_it_
         expected="a shape that MaxText knows: 4x8x8 has as many chips",
         fix="use tpu7x:4x8x8, or --program ours",
     )
+
+
+def test_modules_that_predict_further_tokens_are_asked_for() -> None:
+    found = settings({"base": "deepseek3-671b", "mtp_depth": 1})
+
+    assert (found["model_name"], found["mtp_num_layers"]) == ("deepseek3-671b", 1)
+    assert "mtp_num_layers" not in settings("deepseek3-671b")

@@ -70,6 +70,7 @@ def test_a_dimension_that_the_mesh_does_not_divide_is_named_with_its_tensor() ->
     [
         ("deepseek3.2-671b", {}, "sparse attention", "2048 keys of a query"),
         ("gemma4-e4b", {}, "per-layer inputs", 256),
+        ("llama3.1-8b", {"model": {"base": "llama3.1-8b", "mtp_depth": 1}}, "multi-token prediction", 1),
         (
             "llama3.1-8b",
             {"plan__mesh": "fsdp=4,cp=4", "plan__context": {"strategy": "ring"}},

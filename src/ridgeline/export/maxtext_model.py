@@ -30,18 +30,23 @@ def model_settings(job: Job) -> dict[str, Value]:
         InputError: MaxText has neither the model nor a decoder block of its kind.
     """
     if (name := _known_name(job.model)) is not None:
-        return _known(name)
+        return _known(name) | _prediction(job.model)
     table = job.model_table
     if table is not None and "base" in table and set(table) <= _FEWER_LAYERS:
         base = load_model(str(table["base"])).name
         if base in maxtext_version().models:
             return _known(base) | {"base_num_decoder_layers": _layers(base, job.model)}
-    return {"model_name": "default", **_dimensions(job.model)}
+    return {"model_name": "default", **_dimensions(job.model), **_prediction(job.model)}
 
 
 def _known(name: str) -> dict[str, Value]:
     """A model that MaxText has a file for."""
     return {"model_name": name, **({"scan_layers": False} if name in _NOT_SCANNED else {})}
+
+
+def _prediction(model: ModelSpec) -> dict[str, Value]:
+    """Modules that predict further tokens, if any run."""
+    return {"mtp_num_layers": model.mtp_depth} if model.mtp_depth else {}
 
 
 def _layers(base: str, model: ModelSpec) -> int:
@@ -68,7 +73,7 @@ def _known_name(model: ModelSpec) -> str | None:
 
 def _architecture(model: ModelSpec) -> ModelSpec:
     """A model without what says nothing of its operations."""
-    return replace(model, name="", notes=(), context_length=0, mtp_layers=0)
+    return replace(model, name="", notes=(), context_length=0, mtp_layers=0, mtp_depth=0)
 
 
 def _dimensions(model: ModelSpec) -> dict[str, Value]:

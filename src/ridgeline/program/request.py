@@ -220,6 +220,7 @@ def _unknown_model_parts(model: ModelSpec) -> Iterator[tuple[str, object]]:
     for name, value in (
         ("tied table with further rows", model.tied_embeddings and model.embedding_rows),
         ("per-layer inputs", model.per_layer_vocab_size),
+        ("multi-token prediction", model.mtp_depth),
     ):
         if value:
             yield name, value
