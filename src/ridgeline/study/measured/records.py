@@ -11,7 +11,8 @@ from ridgeline.study.measured.case import Skipped
 
 Record: TypeAlias = Mapping[str, object]
 
-_LEAST, _MOST = 1e-9, 1e18
+_LEAST = 1e-9
+_MOST = 1e18
 """Beyond them no number of a record can be meant: seconds, tokens and bytes lie between."""
 _LISTS = ("records", "rows", "cases")
 
