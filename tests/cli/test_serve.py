@@ -63,6 +63,16 @@ def test_a_chip_alone_is_searched_in_all_its_sizes_and_takes_no_mesh(serve: Serv
         ("--mesh", "tp=3", "mesh does not fill"),
         ("--weights-dtype", "int3", "unknown dtype"),
         ("--batch", "0", "--batch"),
+        ("--tpot", "30", "write 30ms if that is meant"),
+        ("--tpot", "p90=30ms", "add --rate 20"),
+        ("--prefix-hit-rate", "80", "write 0.8, or 80%"),
+        ("--acceptance", "0.8", "--draft-tokens 3"),
+        ("--prompt-len", "p50=800", "p50 and p90"),
+        ("--memory-utilization", "90", "write 0.9, or 90%"),
+        ("--mode", "both", "--mode"),
+        ("--server-ratio", "1/3", "write 1:3"),
+        ("--trace", "trace.csv", "a trace has its own prompts"),
+        ("--draft-model", "mtp", "missing draft_tokens"),
     ],
 )
 def test_bad_input_is_told_with_its_flag(serve: Serve, flag: str, value: str, words: str) -> None:
@@ -80,3 +90,45 @@ def test_the_job_is_saved_and_answers_alike_and_the_frontier_is_drawn(serve: Ser
     assert code == again[0] == 0
     assert json.loads(out)["best"]["plan"] == json.loads(again[1])["best"]["plan"]
     assert "tokens/s per user" in drawn.read_text()
+
+
+def test_a_malformed_trace_is_told_by_the_number_of_its_line(serve: Serve, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,prompt_tokens,output_tokens\n0,10,5\n1.5,ten,5\n", encoding="utf-8")
+
+    code, _, err = serve("llama3.1-8b", "--on", "v5e:2x4", "--trace", str(trace))
+
+    assert code == 2
+    assert "trace.csv: line 3" in err
+    assert "prompt_tokens is no number" in err
+
+
+def test_what_was_said_of_requests_and_engine_is_saved_and_answered_alike(serve: Serve, tmp_path: Path) -> None:
+    saved = str(tmp_path / "job.toml")
+    said = (
+        *("llama3.1-8b", "--on", "v5e:2x4", "--prompt-len", "p50=500,p90=1500", "--generate-len", "min=50,max=200"),
+        *("--rate", "5", "--ttft", "p90=2s", "--prefix-hit-rate", "30%", "--prefix-shared", "--draft-tokens", "2"),
+        *("--acceptance", "0.7", "--draft-model", "llama3.2-1b", "--mode", "interleaved", "--prefill-chunk", "512"),
+        *("--memory-utilization", "0.8", "--page-tokens", "64"),
+    )
+
+    code, out, _ = serve(*said, "--save", saved, "--json")
+    again, out_again, _ = serve(saved, "--json")
+
+    assert (code, again) == (0, 0)
+    first, second = json.loads(out), json.loads(out_again)
+    assert first["best"] == second["best"]
+    assert first["best"]["simulation"]["queueing_s"].keys() == {"mean", "p50", "p90", "p99"}
+    assert first["best"]["plan"]["prefill_chunk"] == 512
+
+
+def test_a_trace_is_replayed_on_servers_enough_for_it(serve: Serve, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    lines = (f'{{"arrival_ms": {250 * number}, "input_length": 800, "output_length": 100}}\n' for number in range(200))
+    trace.write_text("".join(lines), encoding="utf-8")
+
+    code, out, _ = serve("llama3.1-8b", "--on", "v5e:2x4", "--trace", str(trace), "--ttft", "p90=1s")
+
+    assert code == 0
+    for words in ("200 requests of", "queueing", "served", "p99", "4 requests/s", "all were replayed"):
+        assert words in out

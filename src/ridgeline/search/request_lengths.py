@@ -49,6 +49,8 @@ def request_lengths(workload: ServingWorkload) -> RequestLengths:
         reply_tokens=float(replies.mean()),
         own_prompt_tokens=float(np.average(prompts, weights=prompts)),
         context_tokens=float(np.average(prompts + replies / 2, weights=replies)),
+        mean_read_tokens=float(read.mean()),
+        mean_end_tokens=float(np.average(own + replies, weights=replies)),
         read_tokens=_evenly(read, np.ones_like(read)),
         end_tokens=_evenly(own + replies, replies),
         prefix_tokens=float(found.mean()) if cache.shared else 0.0,
@@ -89,11 +91,10 @@ def length_quantiles(length: Length, parts: Tokens) -> Tokens:
 
 
 def _evenly(tokens: Tokens, weights: Tokens) -> tuple[float, ...]:
-    """Equally likely lengths that stand for weighed ones, their mean kept; where all are alike, the one."""
+    """Equally likely lengths that stand for weighed ones; where all are alike, the one."""
     if (tokens == tokens[0]).all():
         return (float(tokens[0]),)
     order = np.argsort(tokens, kind="stable")
     tokens, shares = tokens[order], np.cumsum(weights[order]) / weights.sum()
     parts = (np.arange(NUM_QUANTILES) + 0.5) / NUM_QUANTILES
-    found = tokens[np.minimum(np.searchsorted(shares, parts), len(tokens) - 1)]
-    return tuple(map(float, found * (np.average(tokens, weights=weights[order]) / found.mean())))
+    return tuple(map(float, tokens[np.minimum(np.searchsorted(shares, parts), len(tokens) - 1)]))

@@ -26,8 +26,10 @@ class RequestLengths:
         reply_tokens: Of a reply.
         own_prompt_tokens: Of the prompt to which a token of a prompt belongs.
         context_tokens: Of a running sequence, mean over its passes.
-        read_tokens: Of prompts, those that are computed: equally likely numbers.
-        end_tokens: Of running sequences when they end, those of their own: equally likely numbers.
+        mean_read_tokens: Of a prompt, those that are computed.
+        mean_end_tokens: Of a running sequence when it ends, those of its own.
+        read_tokens: The same of prompts, as numbers that are equally likely.
+        end_tokens: The same of running sequences.
         prefix_tokens: Kept once for all sequences of a rank; 0 where nothing is shared.
     """
 
@@ -35,19 +37,11 @@ class RequestLengths:
     reply_tokens: float
     own_prompt_tokens: float
     context_tokens: float
+    mean_read_tokens: float
+    mean_end_tokens: float
     read_tokens: tuple[float, ...]
     end_tokens: tuple[float, ...]
     prefix_tokens: float = 0.0
-
-    @property
-    def mean_read_tokens(self) -> float:
-        """Tokens of a prompt that are computed."""
-        return float(np.mean(self.read_tokens))
-
-    @property
-    def mean_end_tokens(self) -> float:
-        """Tokens of its own that a running sequence has when it ends."""
-        return float(np.mean(self.end_tokens))
 
     @property
     def cached_fraction(self) -> float:
@@ -95,6 +89,8 @@ def like(*, prompt_tokens: float, reply_tokens: float) -> RequestLengths:
         reply_tokens=float(reply_tokens),
         own_prompt_tokens=float(prompt_tokens),
         context_tokens=prompt_tokens + reply_tokens / 2,
+        mean_read_tokens=float(prompt_tokens),
+        mean_end_tokens=float(prompt_tokens + reply_tokens),
         read_tokens=(float(prompt_tokens),),
         end_tokens=(float(prompt_tokens + reply_tokens),),
     )

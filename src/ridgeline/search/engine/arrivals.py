@@ -85,8 +85,8 @@ def _draw(length: Length, num_requests: int, generator: np.random.Generator) -> 
             return np.full(num_requests, tokens, dtype=np.int64)
         case UniformLength(least_tokens=least, most_tokens=most):
             return generator.integers(least, most, size=num_requests, endpoint=True)
-        case LognormalLength(mean_tokens=mean, sigma=sigma, most_tokens=most):
-            drawn = generator.lognormal(np.log(mean) - sigma**2 / 2, sigma, size=num_requests)
-            return np.clip(np.rint(drawn), 1, most).astype(np.int64)
+        case LognormalLength(median_tokens=median, sigma=sigma, longest_tokens=longest):
+            drawn = generator.lognormal(np.log(median), sigma, size=num_requests)
+            return np.clip(np.rint(drawn), 1, longest).astype(np.int64)
         case EmpiricalLength(tokens=seen):
             return generator.choice(np.asarray(seen, dtype=np.int64), size=num_requests)
