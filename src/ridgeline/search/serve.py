@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ridgeline.errors import InfeasibleError, InputError
+from ridgeline.job.job import TRANSPOSE_AXIS
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.search.answer import Rejected, SearchStatistics
 from ridgeline.search.serving_answer import DtypeGain, NoServingPlan, ServeAnswer
@@ -84,6 +85,7 @@ class _Ranked:
         tokens_per_s_per_chip: Output tokens per second and chip.
         width_bytes: How wide precisions are.
         is_transposed: Whether both sides of matrices are split, which few engines can.
+        is_tight: Whether at the job's rate requests often find all places taken.
     """
 
     of: NDArray[np.int64]
@@ -94,6 +96,7 @@ class _Ranked:
     tokens_per_s_per_chip: NDArray[np.float64]
     width_bytes: NDArray[np.float64]
     is_transposed: NDArray[np.bool_]
+    is_tight: NDArray[np.bool_]
 
 
 def serve(
@@ -227,10 +230,15 @@ def _met(job: ServingJob, searched: Sequence[_Searched], ranked: _Ranked, row: i
     return with_tails(job, found, index, _point(job, searched, ranked, row), is_limited=True, is_final=is_final)
 
 
-def _toll(workload: ServingWorkload, point: ServingPoint) -> tuple[bool, float, float]:
-    """What decides between plans that were simulated: the limits, then chips, then time per token."""
+def _toll(workload: ServingWorkload, point: ServingPoint) -> tuple[bool, float, float, bool, float]:
+    """What decides between plans that were simulated.
+
+    The limits, then chips, then precision, then what most engines can run, then the time of a request.
+    """
     holds = point.is_simulated and all(in_limits(workload, point.ttft, point.tpot))
-    return not holds, _spent(point), point.tpot.mean_s
+    plan, request_s = point.plan, point.ttft.mean_s + workload.generate_len * point.tpot.mean_s
+    is_transposed = TRANSPOSE_AXIS in {*plan.decode, *plan.prefill}
+    return not holds, _spent(point), -width_bytes(plan.dtypes), is_transposed, request_s
 
 
 def _short_list(workload: ServingWorkload, searched: Sequence[_Searched], ranked: _Ranked) -> list[int]:
@@ -238,7 +246,8 @@ def _short_list(workload: ServingWorkload, searched: Sequence[_Searched], ranked
     found: list[int] = []
     for share in (1.0, ROOM_TO_QUEUE):
         rows = np.flatnonzero(_meets(workload, ranked, share=share))
-        rows = rows[np.lexsort((ranked.ttft_s[rows], ranked.tpot_s[rows], ranked.usd[rows]))]
+        last_to_first = (ranked.ttft_s, ranked.tpot_s, ranked.is_tight, -ranked.width_bytes, ranked.usd)
+        rows = rows[np.lexsort([key[rows] for key in last_to_first])]
         families: dict[tuple[int, ...], int] = {}
         for row in rows:
             each, index = searched[int(ranked.of[row])].found, int(ranked.index[row])
@@ -263,6 +272,7 @@ def _ranked(job: ServingJob, searched: Sequence[_Searched]) -> _Ranked:
         tokens_per_s_per_chip=joined([each.found.tokens_per_s_per_chip for each in searched]),
         width_bytes=np.repeat([width_bytes(each.found.table.machine.setting.dtypes) for each in searched], counts),
         is_transposed=np.concatenate([each.found.is_transposed for each in searched]),
+        is_tight=np.concatenate([each.found.is_tight(job.workload.rate) for each in searched]),
     )
 
 
@@ -297,11 +307,12 @@ def _in_time(workload: ServingWorkload, ranked: _Ranked) -> NDArray[np.bool_]:
 def _quickest_of_the_cheapest(ranked: _Ranked, meets: NDArray[np.bool_]) -> int:
     """Of the plans within a tie of the cheapest one.
 
-    The widest in precision; of these such as most engines can run; of these the quickest per token, then to the first.
+    The widest in precision; of these such as most engines can run; of these such as have places to spare; of these the
+    quickest per token, then to the first.
     """
     rows = np.flatnonzero(meets)
     cheap = rows[ranked.usd[rows] <= ranked.usd[rows].min() * (1.0 + TIE_FRACTION)]
-    last_to_first = (ranked.ttft_s, ranked.tpot_s, ranked.is_transposed, -ranked.width_bytes)
+    last_to_first = (ranked.ttft_s, ranked.tpot_s, ranked.is_tight, ranked.is_transposed, -ranked.width_bytes)
     return int(cheap[np.lexsort([key[cheap] for key in last_to_first])[0]])
 
 

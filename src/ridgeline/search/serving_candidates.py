@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 MOST_PREFILL_SHARE: Final = 0.9
 """Share of passes that may read prompts; beyond, requests queue for long, and the mean says little."""
 
+SPARE_SIGMAS: Final = 3.0
+"""Standard deviations of a random number of sequences, for which a rank should have places beyond the mean."""
+
 MOST_PREFILL_PLANS: Final = 8
 """Plans of prefill servers that each plan of decode servers is paired with: those that no other beats."""
 
@@ -109,6 +112,15 @@ class Candidates:
         found = decode[self.decode]
         found[apart] |= prefill[self.prefill[apart]]
         return found
+
+    def is_tight(self, requests_per_s: float | None) -> NDArray[np.bool_]:
+        """Whether at a rate of requests a rank has no place to spare for those that come by chance at once."""
+        if requests_per_s is None:
+            return np.zeros(len(self), dtype=np.bool_)
+        servers, _ = self.fleet(requests_per_s)
+        places = (self.table.batch_size / self.table.batch_ways)[self.decode]
+        taken = places * requests_per_s / (servers * self.served_requests_per_s)
+        return taken + SPARE_SIGMAS * np.sqrt(taken) > places
 
     @property
     def prompt_s(self) -> Column:
