@@ -9,7 +9,7 @@ import pytest
 from ridgeline.cost.calibration import load_efficiency
 from ridgeline.cost.placement import links_of, place
 from ridgeline.cost.serving.device import PhaseColumns, ServingSetting
-from ridgeline.cost.serving.drafting import Drafting, pass_tokens
+from ridgeline.cost.serving.drafting import Drafting
 from ridgeline.cost.serving.machine import Pass, ServingMachine
 from ridgeline.cost.serving.memory import engine_memory
 from ridgeline.cost.serving.step import serving_pass
@@ -87,9 +87,3 @@ def test_heads_for_further_tokens_keep_weights_of_their_own_but_no_table() -> No
     )
     assert held["draft_kv_cache"] == pytest.approx(held["kv_cache"] / 61)  # one layer beside 61
     assert plain["draft_weights"] == plain["draft_kv_cache"] == 0.0
-
-
-def test_a_pass_adds_its_own_token_and_all_accepted_drafts() -> None:
-    assert pass_tokens(acceptance_fraction=0.0, num_draft_tokens=4) == 1.0
-    assert pass_tokens(acceptance_fraction=1.0, num_draft_tokens=4) == 5.0
-    assert pass_tokens(acceptance_fraction=0.8, num_draft_tokens=3) == pytest.approx((1 - 0.8**4) / (1 - 0.8))

@@ -32,6 +32,7 @@ from ridgeline.search.serving_words import (
     assumptions,
     nothing_fits_reasons,
     queued_reasons,
+    reads_too_slowly_reasons,
     serving_notes,
     too_slow_reasons,
 )
@@ -374,10 +375,16 @@ def _nothing_fits(
 ) -> InfeasibleError:
     largest = max(reversed(searched), key=lambda each: each.hardware.num_chips)  # the narrowest of the largest
     on = " or ".join(dict.fromkeys((searched[0].hardware.name, largest.hardware.name)))
+    if len(largest.found.table):
+        reasons = reads_too_slowly_reasons(largest.found)
+        fix = "read more tokens of prompts beside a pass, decode fewer sequences at once, or leave the mode open"
+    else:
+        reasons = [*nothing_fits_reasons(job, largest.found), *_narrower_reasons(job, slices)]
+        fix = "use more chips, narrower weights or KV cache, shorter contexts, or a smaller batch"
     return InfeasibleError(
         f"{job.model_reference} cannot be served so on {on}",
-        reasons=[*nothing_fits_reasons(job, largest.found), *_narrower_reasons(job, slices)],
-        fix="use more chips, narrower weights or KV cache, shorter contexts, or a smaller batch",
+        reasons=reasons,
+        fix=fix,
         answer=NoServingPlan(job=job, quickest=None, rejected=rejected, search=statistics),
     )
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from ridgeline.cost.explain import Derivation, derive
 from ridgeline.cost.laws.memory import weight_bytes
 from ridgeline.cost.laws.serving import sequence_cache_bytes
+from ridgeline.cost.laws.speculation import kept_tokens
 from ridgeline.cost.roofline import compute_s, transfer_s
 from ridgeline.cost.serving.device import held_weight_bytes
-from ridgeline.cost.serving.drafting import pass_tokens
 from ridgeline.cost.serving.memory import ENGINE_SHARE, engine_bytes, engine_room_bytes, page_tokens, sequences_count
 from ridgeline.cost.serving.steady import (
     batched_first_token_s,
@@ -145,7 +145,9 @@ def _bound(machine: ServingMachine, best: ServingPoint) -> Iterator[Derivation]:
 def _speculated(job: ServingJob) -> Iterator[Derivation]:
     asked = job.plan.speculation
     if asked is not None:
-        added = derive(pass_tokens, acceptance_fraction=asked.acceptance_fraction, num_draft_tokens=asked.draft_tokens)
+        added = derive(
+            kept_tokens, token_acceptance_fraction=asked.acceptance_fraction, num_draft_tokens=asked.draft_tokens
+        )
         yield _named(added, "tokens that a pass adds to a sequence")
 
 

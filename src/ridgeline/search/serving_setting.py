@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.calibration import load_efficiency
+from ridgeline.cost.laws.speculation import kept_tokens
 from ridgeline.cost.serving.device import LANES, ServingSetting
-from ridgeline.cost.serving.drafting import Drafting, pass_tokens
+from ridgeline.cost.serving.drafting import Drafting
 from ridgeline.cost.serving.machine import ServingMachine
 from ridgeline.job.serving import MTP
 from ridgeline.model.mtp import mtp_tree
@@ -51,7 +52,7 @@ def _drafting(job: ServingJob, speculation: Speculation, setting: ServingSetting
     drafts, accepted = speculation.draft_tokens, speculation.acceptance_fraction
     return Drafting(
         num_draft_tokens=drafts,
-        pass_tokens=pass_tokens(acceptance_fraction=accepted, num_draft_tokens=drafts),
+        pass_tokens=kept_tokens(token_acceptance_fraction=accepted, num_draft_tokens=drafts),
         drafter=drafter,
         num_heads=num_heads,
     )

@@ -6,13 +6,17 @@ from math import exp
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ridgeline.cost.serving.memory import ENGINE_SHARE, engine_bytes, page_tokens
+from ridgeline.cost.serving.steady import prefill_share
 from ridgeline.cost.serving.step import PASS_OVERHEAD_S
 from ridgeline.job.job import TRANSPOSE_AXIS
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.job.traffic import EmpiricalLength, FixedLength, LognormalLength, UniformLength
+from ridgeline.search.serving_candidates import MOST_PREFILL_SHARE
 from ridgeline.search.serving_dtypes import dtypes_in_words
-from ridgeline.search.serving_plans import decode_memory
+from ridgeline.search.serving_plans import decode_memory, own_cache_bytes
 from ridgeline.search.serving_tails import limit_of
 from ridgeline.units import format_bytes, format_count, format_fraction, format_seconds, format_things
 
@@ -35,10 +39,9 @@ def _assumptions(job: ServingJob, best: ServingPoint) -> Iterator[str]:
     yield f"{requests_in_words(job.workload)}; {_served_in_words(job, best)}"
     yield from _cached_and_drafted(job)
     yield f"a pass costs {format_seconds(PASS_OVERHEAD_S)} beside what devices do: the host schedules and samples"
-    share = ENGINE_SHARE if job.plan.memory_utilization is None else job.plan.memory_utilization
     yield (
-        f"an engine takes {format_fraction(share)} of memory; every sequence has room for its whole context, "
-        "in pages that are alike in all layers"
+        f"an engine takes {format_fraction(_memory_share(job))} of memory; every sequence has room for its whole "
+        "context, in pages that are alike in all layers"
     )
     if best.plan.mode == "disaggregated" and not best.is_simulated:
         as_many = (
@@ -143,9 +146,9 @@ def serving_notes(job: ServingJob, best: ServingPoint) -> tuple[str, ...]:
 def nothing_fits_reasons(job: ServingJob, found: Candidates) -> list[str]:
     """What the plans of a slice lack: of the mesh that splits weights most, what one sequence, or the batch, needs."""
     machine = found.table.machine
-    usable = format_bytes(engine_bytes(machine))
-    reasons = [f"an engine has {usable} on a device of {machine.hardware.name}, {format_fraction(ENGINE_SHARE)} of it"]
-    closest = found.closest
+    usable, share = format_bytes(engine_bytes(machine)), format_fraction(_memory_share(job))
+    reasons = [f"an engine has {usable} on a device of {machine.hardware.name}, {share} of it"]
+    closest, lengths, size = found.closest, machine.setting.lengths, page_tokens(machine)
     if closest is not None:
         memory = decode_memory(closest, machine, chunk_tokens=0.0)
         parts = ", ".join(
@@ -153,11 +156,43 @@ def nothing_fits_reasons(job: ServingJob, found: Candidates) -> list[str]:
         )
         mesh = mesh_in_words({axis: int(degree) for axis, degree in closest.degrees.items()})
         batch = format_things(int(closest.batch_size), "sequence")
+        total_bytes, tokens = float(memory.total_bytes), lengths.paged_tokens(size)
         reasons.append(
-            f"the least that {batch} of {job.workload.context_len:,} tokens need is "
-            f"{format_bytes(float(memory.total_bytes))} ({mesh}: {parts}; pages of {page_tokens(machine)} tokens)"
+            f"the least that {batch} of {lengths.mean_end_tokens:,.0f} tokens need is {format_bytes(total_bytes)} "
+            f"({mesh}: {parts}; pages of {size} tokens)"
         )
+        if total_bytes <= engine_bytes(machine) and tokens < job.workload.context_len:
+            longest_bytes = float(own_cache_bytes(memory) / closest.batch_size) * job.workload.context_len / tokens
+            longest = f"the longest, of {job.workload.context_len:,} tokens, needs {format_bytes(longest_bytes)}"
+            reasons.append(f"{longest} of cache alone")
     return reasons
+
+
+def reads_too_slowly_reasons(found: Candidates) -> list[str]:
+    """Why plans that fit are none: prompts come faster than passes beside decoding read them, or no reader fits."""
+    table, lengths = found.table, found.table.machine.setting.lengths
+    beside = table.rows(table.chunk_tokens > 0)
+    if not len(beside):
+        return [f"no server that only reads has room for prompts of {lengths.prompt_tokens:,.0f} tokens"]
+    needed = prefill_share(
+        B=beside.batch_size / beside.batch_ways,
+        P=lengths.mean_read_tokens,
+        G=lengths.reply_tokens / table.machine.pass_tokens,
+        chunk_tokens=beside.chunk_tokens,
+    )
+    least = int(np.asarray(needed).argmin())
+    batch, chunk = int(beside.batch_size[least]), int(beside.chunk_tokens[least])
+    reason = (
+        f"prompts come faster than passes read them: {format_things(batch, 'sequence')} with replies of "
+        f"{lengths.reply_tokens:,.0f} tokens, and {chunk:,} tokens of prompts beside a pass, take "
+        f"{np.asarray(needed)[least]:.3g} passes with prompts for each pass; at most {MOST_PREFILL_SHARE:g} is allowed"
+    )
+    return [reason]
+
+
+def _memory_share(job: ServingJob) -> float:
+    """Part of memory that the engine takes."""
+    return ENGINE_SHARE if job.plan.memory_utilization is None else job.plan.memory_utilization
 
 
 def queued_reasons(job: ServingJob, closest: ServingPoint) -> list[str]:

@@ -2,7 +2,7 @@
 
     pass = first draft (which reads prompts, too) + further drafts + the model over k + 1 tokens of each sequence
 
-k  drafted tokens     a  chance that a draft is accepted where all before it were
+What drafts bring is the formula of `laws/speculation.py`.
 """
 
 from __future__ import annotations
@@ -50,16 +50,3 @@ class Drafting:
                 stored = stored_bytes(stored_dtype(self.drafter.dtypes, tensor.axes))
                 total = total + tensor.size * count * stored / split_shards(tensor.axes, tensor.shape, columns)
         return total * self.num_drafters
-
-
-def pass_tokens(*, acceptance_fraction: float, num_draft_tokens: int) -> float:
-    """Tokens that a pass adds to a sequence, mean: all accepted drafts, and one of the pass itself.
-
-    Formula: m = 1 + a + a² + … + a^k
-
-    Source: Leviathan et al., Fast Inference from Transformers via Speculative Decoding (arXiv:2211.17192), eq. 1.
-
-    >>> [pass_tokens(acceptance_fraction=0.5, num_draft_tokens=drafts) for drafts in (0, 1, 2)]
-    [1.0, 1.5, 1.75]
-    """
-    return sum(acceptance_fraction**position for position in range(num_draft_tokens + 1))

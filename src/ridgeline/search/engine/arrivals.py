@@ -45,21 +45,6 @@ def new_tokens(prompt_tokens: NDArray[np.int64], prefix_hit_fraction: float) -> 
     return np.maximum(prompt_tokens - (prompt_tokens * prefix_hit_fraction).astype(np.int64), 1)
 
 
-def tokens_per_pass(speculation: Speculation) -> float:
-    """Tokens that a pass adds to a sequence, on average: all accepted drafts, and one of the pass itself.
-
-    Formula: 1 + a + a² + … + a^draft_tokens
-
-    Source: Leviathan et al., Fast Inference from Transformers via Speculative Decoding (arXiv:2211.17192), eq. 1.
-
-    >>> from ridgeline.search.engine.setting import Speculation
-    >>> tokens_per_pass(Speculation(draft_tokens=2, acceptance_fraction=0.5)), tokens_per_pass(Speculation())
-    (1.75, 1.0)
-    """
-    accepted = speculation.acceptance_fraction
-    return sum(accepted**position for position in range(speculation.draft_tokens + 1))
-
-
 def decode_passes(output_tokens: NDArray[np.int64], speculation: Speculation) -> NDArray[np.int64]:
     """Passes that each reply takes after its first token; with speculation a number that chance decides.
 

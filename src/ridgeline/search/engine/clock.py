@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf, sqrt
 from typing import TYPE_CHECKING
 
-from ridgeline.search.engine.arrivals import tokens_per_pass
+from ridgeline.cost.laws.speculation import kept_tokens
 from ridgeline.search.engine.times import line_at
 
 if TYPE_CHECKING:
@@ -102,4 +102,7 @@ class Clock:
 
 def clock_of(times: StepTimes, speculation: Speculation) -> Clock:
     """The clock of a server."""
-    return Clock(times=times, speculation=speculation, pass_tokens=tokens_per_pass(speculation))
+    pass_tokens = kept_tokens(
+        token_acceptance_fraction=speculation.acceptance_fraction, num_draft_tokens=speculation.draft_tokens
+    )
+    return Clock(times=times, speculation=speculation, pass_tokens=pass_tokens)
