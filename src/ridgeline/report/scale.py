@@ -248,6 +248,7 @@ def _point_json(point: ScalePoint, *, seq_len: int) -> dict[str, Json]:
             "expected_s": best.step.expected_s,
             "low_s": best.step.low_s,
             "high_s": best.step.high_s,
+            "widened_by": list(best.step.widened_by),
             "bound": best.bound,
             "busiest": best.busiest,
             "bound_reason": best.bound_reason,

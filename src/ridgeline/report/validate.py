@@ -273,6 +273,7 @@ def _row_json(row: ValidatedRow) -> dict[str, Json]:
         "high": scored.high,
         "error": scored.error,
         "source_of_measured": case.source_of_measured,
+        "widened_by": list(row.estimate.step.widened_by),
         "spread": None if row.spread is None else list(row.spread),
         "assumed": list(case.assumed),
         "not_stated": case.not_stated or None,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ridgeline.study.steps.cross_validation import Scheme
     from ridgeline.study.steps.evidence import Evidence
 
 COVERED: Final = 0.8
@@ -58,13 +59,6 @@ _LEAST_SQUARE: Final = 1e-6
 _ROUNDS: Final = 4
 """In which uncertainties are scaled one after the other, each beside what the others are by then."""
 
-_SCALED: Final[Mapping[str, list[int]]] = {
-    scheme.name: [TERMS.index(term) for term in (STEP_TERMS if trait is None else (f"unseen_{trait}",))]
-    for scheme in SCHEMES
-    for trait in (scheme.trait,)
-}
-"""What a scheme of cross-validation scales: numbers of terms."""
-
 
 def fit_uncertainties(evidence: Evidence, priors: NDArray[np.float64]) -> NDArray[np.float64]:
     """Uncertainties under which eight of ten clusters lie inside, whatever was left out; [terms].
@@ -78,12 +72,11 @@ def fit_uncertainties(evidence: Evidence, priors: NDArray[np.float64]) -> NDArra
     likely = _most_likely(evidence, priors)
     found, least = likely, np.where([term in STEP_TERMS for term in TERMS], 0.0, LEAST_UNSEEN)
     for _ in range(_ROUNDS):
-        for scheme, terms in _SCALED.items():
-            held_out = evidence.of_scheme(scheme)
+        for scheme in SCHEMES:
+            held_out, moving = evidence.of_scheme(scheme.name), _scaled_by(scheme)
             if len(held_out.errors):
-                found = found.copy()
-                found[terms] *= _wanted_factor(held_out, found, terms)
-                found = np.clip(found, least, _WIDEST)
+                factor = _wanted_factor(held_out, found, moving)
+                found = np.clip(np.where(moving, found * factor, found), least, _WIDEST)
     jobs = float(evidence.of_scheme(BY_CLUSTER).weights.sum())
     return likely * (found / likely) ** (jobs / (jobs + PRIOR_JOBS))
 
@@ -112,11 +105,17 @@ def _most_likely(evidence: Evidence, priors: NDArray[np.float64]) -> NDArray[np.
     return np.exp(point)
 
 
-def _wanted_factor(held_out: Evidence, uncertainties: NDArray[np.float64], terms: list[int]) -> float:
+def _scaled_by(scheme: Scheme) -> NDArray[np.bool_]:
+    """The terms that a scheme scales: that of the trait it leaves out, or those of a step's parts; [terms]."""
+    scaled = STEP_TERMS if scheme.trait is None else (f"unseen_{scheme.trait}",)
+    return np.array([term in scaled for term in TERMS])
+
+
+def _wanted_factor(held_out: Evidence, uncertainties: NDArray[np.float64], moving: NDArray[np.bool_]) -> float:
     """By what some uncertainties must be multiplied, beside the others, for eight of ten clusters to lie inside."""
-    moving = held_out.squares[:, terms] @ uncertainties[terms] ** 2
-    others = held_out.squares @ uncertainties**2 - moving
-    wanted = np.maximum(np.expm1(np.abs(held_out.errors)) ** 2 - others, 0.0) / moving
+    theirs = held_out.squares[:, moving] @ uncertainties[moving] ** 2
+    others = held_out.squares[:, ~moving] @ uncertainties[~moving] ** 2
+    wanted = np.maximum(np.expm1(np.abs(held_out.errors)) ** 2 - others, 0.0) / theirs
     jobs = float(held_out.weights.sum())
     # Of n jobs, the share that holds the next one too, in the mean over all orders.
     share = min(COVERED * (jobs + 1) / jobs, 1.0)
