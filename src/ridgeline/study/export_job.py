@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from math import gcd
+from typing import TYPE_CHECKING, Final
 
+from ridgeline.cost.kernel_time import LANES
 from ridgeline.errors import InputError
 from ridgeline.export.maxtext import maxtext_config, topology_name
+from ridgeline.search.setting import job_efficiency
 from ridgeline.study.chosen_job import chosen_job
 
 if TYPE_CHECKING:
     from ridgeline.export.maxtext import MaxTextConfig
-    from ridgeline.job.job import Job
+    from ridgeline.hardware.chip import Chip
+    from ridgeline.job.job import AttentionKernel, Job
     from ridgeline.search.answer import PlanEstimate
+
+_LARGEST_BY_DEFAULT: Final = 1024
+"""Tiles beyond which the kernels of attention need more VMEM than XLA allows an operation (libtpu 0.0.52): a backward
+pass with tiles of 2,048 asks for 44.7 MiB on TPU7x, where it has 32."""
+
+_VMEM_SHARE: Final = 0.75
+"""Of VMEM that an operation is then allowed: 98,304 KiB on v6e, as its published recipes say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +44,53 @@ class ExportAnswer:
 
 
 def export_job(job: Job) -> ExportAnswer:
-    """A job as MaxText is told it; what its plan leaves open is chosen, as `compile` does.
+    """A job as MaxText is told it; what its plan leaves open is chosen, as `compile` does, attention as estimated.
 
     Raises:
         InputError: The question contradicts itself, or MaxText has no word for a part of it.
         InfeasibleError: There is no plan at all.
     """
     chosen, estimate = chosen_job(job)
+    chosen = with_attention_as_estimated(chosen)
     try:
         topology = topology_name(job.hardware)
     except InputError:
         topology = None  # a run does not need the name
     return ExportAnswer(job=chosen, estimate=estimate, config=maxtext_config(chosen), topology=topology)
+
+
+def with_attention_as_estimated(job: Job) -> Job:
+    """The job with the kernel and the tiles of its estimate, where it leaves them open on a TPU, and VMEM for them.
+
+    An estimate takes the fastest kernel known and the chip's `attention_block`, MaxText a slower one and tiles of 512.
+    A tile divides what a device has of a sequence.
+    """
+    plan, seq_len = job.plan, job.workload.seq_len
+    attention, kernel = plan.attention, plan.attention.kernel or "splash"
+    if job.hardware.chip.torus is None or kernel not in {"splash", "flash"}:
+        return job
+    block = int(job_efficiency(job).attention_block)
+    stated = replace(
+        attention,
+        kernel=kernel,
+        block_q=attention.block_q or _tile(seq_len // plan.mesh.get("cp", 1), block),
+        block_kv=attention.block_kv or _tile(seq_len, block),
+    )
+    compiler = plan.compiler
+    if compiler.scoped_vmem_kib is None and stated != attention:
+        compiler = replace(compiler, scoped_vmem_kib=_scoped_vmem_kib(stated, job.hardware.chip))
+    return replace(job, plan=replace(plan, attention=stated, compiler=compiler))
+
+
+def _tile(there: int, block: int) -> int | None:
+    """The largest part of a block that divides what is there; None where it fills no register."""
+    tile = gcd(there, block)
+    return tile if tile % LANES == 0 else None
+
+
+def _scoped_vmem_kib(attention: AttentionKernel, chip: Chip) -> int | None:
+    """VMEM that an operation is allowed where tiles need more than it is by default; None where they do not."""
+    largest = max(attention.block_q or 0, attention.block_kv or 0)
+    if largest <= _LARGEST_BY_DEFAULT or chip.vmem_bytes is None:
+        return None
+    return int(chip.vmem_bytes * _VMEM_SHARE) // 1024
