@@ -125,3 +125,13 @@ def test_a_ring_over_the_network_adds_its_steps_to_the_time_of_the_bytes() -> No
     transfer = Transfer(array_bytes=8.0, link_bytes=3.0, network_bytes=4.0, latency_s=0.5, network_steps=6.0)
 
     assert transfer.expected_s(link_bytes_per_s=1.0, network_bytes_per_s=2.0, network_step_s=0.25) == 4 / 2 + 6 / 4
+
+
+def test_across_gpu_nodes_the_network_says_what_nothing_hides_of_fsdp_inside_one_the_links() -> None:
+    shares = {"unhidden_gather": 0.2, "unhidden_sum": 0.3, "unhidden_network": 0.4}
+    for hardware, gathered, summed in (("h100:8", 0.2, 0.3), ("h100:16", 0.4, 0.4)):
+        setting = setting_with(hardware, **shares)
+        step = training_step(setting, one_plan(setting, {"fsdp": setting.hardware.num_devices}))
+
+        assert {float(part.unhidden_share or 0) for part in leaves(step, "weights/all_gather")} == {gathered}
+        assert {float(part.unhidden_share or 0) for part in leaves(step, "weights/reduce_scatter")} == {summed}

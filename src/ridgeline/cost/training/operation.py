@@ -108,9 +108,16 @@ def gather_and_sum(group: str, transfer: Transfer, *, setting: TrainingSetting) 
         name=f"{group}/reduce_scatter",
         phase="backward",
         expected_s=gathered.expected_s * efficiency.sum_passes,
-        unhidden_share=efficiency.unhidden_sum,
+        unhidden_share=_unhidden(efficiency.unhidden_sum, transfer, setting=setting),
     )
-    return replace(gathered, unhidden_share=efficiency.unhidden_gather), summed
+    return replace(gathered, unhidden_share=_unhidden(efficiency.unhidden_gather, transfer, setting=setting)), summed
+
+
+def _unhidden(within: float, transfer: Transfer, *, setting: TrainingSetting) -> Number:
+    """What of a transfer of FSDP nothing hides: one share inside a node of GPUs, another across nodes."""
+    if setting.hardware.chip.switch is None:
+        return within
+    return within + (setting.efficiency.unhidden_network - within) * smaller(transfer.network_steps, 1.0)
 
 
 def traffic_part(
