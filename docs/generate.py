@@ -65,7 +65,6 @@ FIGURES = {
 IN_PART = {
     "calibrate": "in part: from measured steps and kernel times; not yet by measuring this machine",
     "export": "in part: MaxText, and vLLM with its Kubernetes manifest; not yet XPK or Kubernetes for training",
-    "serve": "in part: not yet prefix hits, speculation, or traces",
 }
 """Verbs that answer only some of their questions, with which."""
 

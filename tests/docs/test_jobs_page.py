@@ -21,6 +21,8 @@ def test_every_job_on_the_page_is_read_and_written_down_again(text: str, tmp_pat
     (tmp_path / "job.toml").write_text(text, encoding="utf-8")
     (tmp_path / "measured-here").mkdir()
     (tmp_path / "measured-here" / "tpu7x.toml").write_text("", encoding="utf-8")
+    (tmp_path / "lengths.txt").write_text("100\n900\n", encoding="utf-8")
+    (tmp_path / "trace.csv").write_text("arrival_s,prompt_tokens,output_tokens\n0,9,2\n1,8,3\n", encoding="utf-8")
     job = read_any_job(str(tmp_path / "job.toml"))
 
     write_job(job, str(tmp_path / "again.toml"))
@@ -38,7 +40,7 @@ def keys_of(annotation: object) -> Iterator[str]:
 
 
 def test_the_page_shows_every_key_in_a_job() -> None:
-    shown = set(re.findall(r"[a-z_]+(?= *=)|(?<=\[)[a-z]+(?=\])", "".join(FILES)))
+    shown = set(re.findall(r"[a-z_0-9]+(?= *=)|(?<=\[)[a-z]+(?=\])", "".join(FILES)))
 
     assert {*keys_of(JobDocument), *keys_of(ServingDocument)} - shown == set()
-    assert len(FILES) == 6
+    assert len(FILES) == 9
