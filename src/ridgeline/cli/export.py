@@ -19,13 +19,22 @@ _Text = str | None
 CONFIGURATION, COMMAND = ".yml", ".sh"
 """Suffixes of what is written."""
 
+_OWN: Mapping[str, tuple[str, ...]] = {
+    "maxtext": ("--steps",),
+    "vllm": ("--checkpoint", "--replicas"),
+    "jetstream": ("--checkpoint",),
+}
+"""Flags that each program alone has a use for."""
+
 
 def export(
     job: Annotated[
         str, typer.Argument(metavar="JOB|MODEL", help="A job file (.toml), a model's name, or its config.json.")
     ],
     *,
-    to: Annotated[Literal["maxtext", "vllm"], typer.Option(help="The program that is to run it.")] = "maxtext",
+    to: Annotated[
+        Literal["maxtext", "vllm", "jetstream"], typer.Option(help="The program that is to run it.")
+    ] = "maxtext",
     on: Annotated[_Text, typer.Option(metavar="SLICE", help="tpu7x:4x4x4, 2*v5p:4x4x4.")] = None,
     global_batch: Annotated[_Text, typer.Option(metavar="N", help="Sequences a step.")] = None,
     seq_len: Annotated[_Text, typer.Option(metavar="N", help="Tokens a sequence.")] = None,
@@ -39,21 +48,21 @@ def export(
     optimizer_state: Annotated[
         _Text, typer.Option(metavar="PLACE", help="Of both moments: device or host; chosen if left out.")
     ] = None,
-    prompt_len: Annotated[_Text, typer.Option(metavar="N", help="To vllm: longest prompt, in tokens.")] = None,
-    generate_len: Annotated[_Text, typer.Option(metavar="N", help="To vllm: longest reply, in tokens.")] = None,
-    batch: Annotated[_Text, typer.Option(metavar="N", help="To vllm: sequences at once; chosen if left out.")] = None,
+    prompt_len: Annotated[_Text, typer.Option(metavar="N", help="Serving: longest prompt, in tokens.")] = None,
+    generate_len: Annotated[_Text, typer.Option(metavar="N", help="Serving: longest reply, in tokens.")] = None,
+    batch: Annotated[_Text, typer.Option(metavar="N", help="Serving: sequences at once; chosen if left out.")] = None,
     rate: Annotated[_Text, typer.Option(metavar="N", help="To vllm: requests a second, for how many servers.")] = None,
-    ttft: Annotated[_Text, typer.Option(metavar="TIME", help="To vllm: longest time to the first token: 2s.")] = None,
-    tpot: Annotated[_Text, typer.Option(metavar="TIME", help="To vllm: longest time per output token: 50ms.")] = None,
+    ttft: Annotated[_Text, typer.Option(metavar="TIME", help="Serving: longest time to the first token: 2s.")] = None,
+    tpot: Annotated[_Text, typer.Option(metavar="TIME", help="Serving: longest time per output token: 50ms.")] = None,
     mode: Annotated[
         _Text, typer.Option(metavar="MODE", help="To vllm: interleaved or disaggregated; chosen if left out.")
     ] = None,
     prefill_mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="To vllm: degrees of prefill.")] = None,
-    decode_mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="To vllm: degrees of decode.")] = None,
+    decode_mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="Serving: degrees of decode.")] = None,
     compute_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the matmuls: bf16; fp8.")] = None,
-    kv_cache_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="To vllm: bf16 or fp8.")] = None,
+    kv_cache_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Serving: bf16, fp8, int8, int4.")] = None,
     checkpoint: Annotated[
-        _Text, typer.Option(metavar="REPOSITORY", help="To vllm: the model's repository, or its folder.")
+        _Text, typer.Option(metavar="REPOSITORY", help="To vllm or jetstream: the model's repository, or its folder.")
     ] = None,
     replicas: Annotated[
         _Text, typer.Option(metavar="N", help="To vllm: servers that decode; as --rate asks, or 1.")
@@ -105,13 +114,18 @@ def export(
     if slices:
         flags["on"] = slices[0].name
     said = settings(flags, written=lambda name: f"--{name.replace('_', '-')}")
-    _refuse_other(to, {"--checkpoint": checkpoint, "--replicas": replicas} if to == "maxtext" else {"--steps": steps})
+    _refuse_other(to, {"--checkpoint": checkpoint, "--replicas": replicas, "--steps": steps})
     if to == "vllm":
         from ridgeline.cli.export_vllm import export_vllm
 
         export_vllm(
             job, said, slices=slices, checkpoint=checkpoint, replicas=replicas, output=output, force=force, json=json
         )
+        return
+    if to == "jetstream":
+        from ridgeline.cli.export_jetstream import export_jetstream
+
+        export_jetstream(job, said, checkpoint=checkpoint, output=output, force=force, json=json)
         return
     _export_maxtext(job, said, steps=steps, output=output, force=force, json=json)
 
@@ -191,7 +205,7 @@ def _refused(what: str, path: str, expected: str, fix: str) -> InputError:
 def _refuse_other(to: str, flags: Mapping[str, str | None]) -> None:
     """Refuses flags that only another program has a use for."""
     for flag, value in flags.items():
-        if value is not None:
+        if value is not None and flag not in _OWN[to]:
             raise InputError(
                 f"{to} has no use for {flag}",
                 where=flag,

@@ -12,7 +12,7 @@ from ridgeline.model.zoo import load_model, model_names
 
 if TYPE_CHECKING:
     from ridgeline.export.maxtext_version import Value
-    from ridgeline.job.job import Job
+    from ridgeline.job.serving import AnyJob
 
 _FEWER_LAYERS = {"base", "name", "num_layers"}
 
@@ -23,7 +23,7 @@ _COUNTED_IN_PAIRS: Final = "gemma2"
 """The decoder block whose number of layers MaxText counts in pairs of a local and a global one."""
 
 
-def model_settings(job: Job) -> dict[str, Value]:
+def model_settings(job: AnyJob) -> dict[str, Value]:
     """The keys that describe a job's model.
 
     Raises:
