@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ridgeline.cli.app import main
-from ridgeline.cost.calibration import load_prior, parse_efficiency
-from ridgeline.study.measured.files import PUBLISHED
+from ridgeline.cost.calibration import load_prior, load_uncertainty, parse_efficiency, parse_uncertainty
+from ridgeline.search.train import cost_pinned
+from ridgeline.study.measured.files import PUBLISHED, read_cases
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ridgeline.job.job import Job
 
 CASE = """
 version = 1
@@ -66,6 +69,29 @@ def test_what_is_written_is_what_train_then_uses(
     assert settled["value"] < settled["prior"]
     assert steps_s[1] > 1.03 * steps_s[0]
     assert "notes.txt" in str(answer["skipped"])
+
+
+def test_one_step_of_ones_own_that_agrees_hardly_narrows_the_interval_and_is_counted_with_those_that_ship(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step_s = cost_pinned(read_case(tmp_path, step_s=1.0)).step.expected_s
+    read_case(tmp_path, step_s=step_s)
+
+    assert main(["calibrate", "--from", str(tmp_path), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+
+    shipped = load_uncertainty()
+    assert all(answer["uncertainties"][key] > 0.6 * value for key, value in shipped.values.items())
+    own = parse_uncertainty(answer["files"]["uncertainty.toml"], where="uncertainty.toml")
+    assert own.measured_jobs["TPU"]["chip"]["v5e"] == shipped.measured_jobs["TPU"]["chip"]["v5e"] + 1
+    assert own.measured_jobs["GPU"] == shipped.measured_jobs["GPU"]
+
+
+def read_case(folder: Path, *, step_s: float) -> Job:
+    """The only case of a folder, written anew."""
+    (folder / "case.toml").write_text(CASE.format(model="llama2-7b", step_s=step_s), encoding="utf-8")
+    (case,) = read_cases([str(folder)]).training
+    return case.job
 
 
 def test_files_that_are_there_are_not_replaced_unless_told(

@@ -70,7 +70,7 @@ def test_json_is_one_object_with_the_promised_keys(train: Train) -> None:
     assert (code, complaints) == (0, "")
     assert {"job", "best", "alternatives", "rejected", "run", "search"} <= answer.keys()
     assert {"plan", "step", "memory", "bound", "mfu", "tokens_per_s_per_chip"} <= answer["best"].keys()
-    assert {"roofline_s", "expected_s", "low_s", "high_s", "parts"} <= answer["best"]["step"].keys()
+    assert {"roofline_s", "expected_s", "low_s", "high_s", "widened_by", "parts"} <= answer["best"]["step"].keys()
     assert {"verdict", "total_bytes", "usable_bytes", "parts"} <= answer["best"]["memory"].keys()
     assert {"duration_s", "cost_usd", "price_source"} <= answer["run"].keys()
     assert {"plans", "seconds"} <= answer["search"].keys()

@@ -55,7 +55,9 @@ _DEVIATION: Final = 0.5
 
 _FIRST_MOVE, _LAST_MOVE = 0.5, 0.01
 _WIDEST: Final = 1.0
-_LEAST_SQUARE: Final = 1e-6
+_LARGEST_FACTOR: Final = 4.0
+"""By which the most likely uncertainties are scaled, up or down."""
+
 _ROUNDS: Final = 4
 """In which uncertainties are scaled one after the other, each beside what the others are by then."""
 
@@ -70,13 +72,15 @@ def fit_uncertainties(evidence: Evidence, priors: NDArray[np.float64]) -> NDArra
     if not len(evidence.errors):
         return priors
     likely = _most_likely(evidence, priors)
-    found, least = likely, np.where([term in STEP_TERMS for term in TERMS], 0.0, LEAST_UNSEEN)
+    least = np.maximum(likely / _LARGEST_FACTOR, np.where([term in STEP_TERMS for term in TERMS], 0.0, LEAST_UNSEEN))
+    most = np.minimum(likely * _LARGEST_FACTOR, _WIDEST)
+    found = likely
     for _ in range(_ROUNDS):
         for scheme in SCHEMES:
             held_out, moving = evidence.of_scheme(scheme.name), _scaled_by(scheme)
             if len(held_out.errors):
                 factor = _wanted_factor(held_out, found, moving)
-                found = np.clip(np.where(moving, found * factor, found), least, _WIDEST)
+                found = np.clip(np.where(moving, found * factor, found), least, most)
     jobs = float(evidence.of_scheme(BY_CLUSTER).weights.sum())
     return likely * (found / likely) ** (jobs / (jobs + PRIOR_JOBS))
 
@@ -119,7 +123,7 @@ def _wanted_factor(held_out: Evidence, uncertainties: NDArray[np.float64], movin
     jobs = float(held_out.weights.sum())
     # Of n jobs, the share that holds the next one too, in the mean over all orders.
     share = min(COVERED * (jobs + 1) / jobs, 1.0)
-    return float(np.sqrt(max(weighted_quantile(wanted, held_out.weights, share), _LEAST_SQUARE)))
+    return float(np.sqrt(weighted_quantile(wanted, held_out.weights, share)))
 
 
 def cross_validated_widths(evidence: Evidence, priors: NDArray[np.float64]) -> NDArray[np.float64]:
