@@ -200,6 +200,19 @@ def rate_in(rate_per_s: float, unit: str) -> float:
     return rate_per_s / duration_in(1.0, unit)
 
 
+def bytes_in(size_bytes: float, unit: str) -> float:
+    """A size in a unit of its own: what a flag is told.
+
+    >>> bytes_in(100663296.0, "KiB")
+    98304.0
+
+    Args:
+        size_bytes: The size.
+        unit: `B` to `PiB`, or `kB` to `PB`.
+    """
+    return size_bytes / (_DECIMAL_BYTE_SCALES | _BINARY_BYTE_SCALES)[unit]
+
+
 def format_bytes(size_bytes: float) -> str:
     """A memory size in binary units: `94.7 GiB`."""
     return _format_scaled(size_bytes, _BINARY_BYTE_SCALES)

@@ -11,6 +11,7 @@ from ridgeline.errors import InputError
 from ridgeline.export.maxtext import maxtext_config, topology_name
 from ridgeline.search.setting import job_efficiency
 from ridgeline.study.chosen_job import chosen_job
+from ridgeline.units import bytes_in
 
 if TYPE_CHECKING:
     from ridgeline.export.maxtext import MaxTextConfig
@@ -93,4 +94,4 @@ def _scoped_vmem_kib(attention: AttentionKernel, chip: Chip) -> int | None:
     largest = max(attention.block_q or 0, attention.block_kv or 0)
     if largest <= _LARGEST_BY_DEFAULT or chip.vmem_bytes is None:
         return None
-    return int(chip.vmem_bytes * _VMEM_SHARE) // 1024
+    return int(bytes_in(chip.vmem_bytes * _VMEM_SHARE, "KiB"))
