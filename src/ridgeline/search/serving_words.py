@@ -37,6 +37,8 @@ def assumptions(job: ServingJob, best: ServingPoint) -> tuple[str, ...]:
 
 def _assumptions(job: ServingJob, best: ServingPoint) -> Iterator[str]:
     yield f"{requests_in_words(job.workload)}; {_served_in_words(job, best)}"
+    if job.workload.prompt_lengths is not None and job.workload.generate_lengths is not None:
+        yield "how long a prompt is says nothing about its reply"
     yield from _cached_and_drafted(job)
     yield f"a pass costs {format_seconds(PASS_OVERHEAD_S)} beside what devices do: the host schedules and samples"
     yield (
@@ -81,8 +83,8 @@ def _cached_and_drafted(job: ServingJob) -> Iterator[str]:
         accepted = format_fraction(speculation.acceptance_fraction)
         drafter = speculation.draft_model or "what takes no time"
         yield (
-            f"{format_things(speculation.draft_tokens, 'token')} a pass are drafted by {drafter}; each is accepted "
-            f"with {accepted} where all before it were; drafts cost the host nothing"
+            f"{drafter} drafts {format_things(speculation.draft_tokens, 'token')} a pass; of each, {accepted} are "
+            "accepted where all before it were; drafts cost the host nothing"
         )
     if not cache.hit_fraction and speculation is None:
         yield "no prompt shares its beginning with another, and nothing is drafted ahead"
@@ -98,7 +100,7 @@ def requests_in_words(workload: ServingWorkload) -> str:
     prompts, replies = workload.prompts, workload.replies
     if isinstance(prompts, FixedLength) and isinstance(replies, FixedLength):
         return f"prompts of {prompts.tokens:,} and replies of {replies.tokens:,} tokens, all alike"
-    return f"prompts of {length_in_words(prompts)}, replies of {length_in_words(replies)}, independent of each other"
+    return f"prompts of {length_in_words(prompts)}; replies of {length_in_words(replies)}"
 
 
 def length_in_words(length: Length) -> str:
@@ -107,7 +109,7 @@ def length_in_words(length: Length) -> str:
     >>> length_in_words(FixedLength(tokens=1024)), length_in_words(UniformLength(least_tokens=10, most_tokens=2000))
     ('1,024 tokens', '10 to 2,000 tokens')
     >>> length_in_words(LognormalLength(mean_tokens=1000.0, sigma=1.0, most_tokens=8000))
-    'half below 607 tokens, 9 of 10 below 2,185, at most 8,000'
+    '607 tokens (half are below, 9 of 10 below 2,185, all up to 8,000)'
     """
     match length:
         case FixedLength(tokens=tokens):
@@ -116,7 +118,7 @@ def length_in_words(length: Length) -> str:
             return f"{least:,} to {format_things(most, 'token')}"
         case LognormalLength(median_tokens=median, sigma=sigma, longest_tokens=longest):
             high = median * exp(sigma * NormalDist().inv_cdf(0.9))
-            return f"half below {median:,.0f} tokens, 9 of 10 below {high:,.0f}, at most {longest:,}"
+            return f"{median:,.0f} tokens (half are below, 9 of 10 below {high:,.0f}, all up to {longest:,})"
         case EmpiricalLength(tokens=tokens, file=file):
             mean = format_things(round(sum(tokens) / len(tokens)), "token")
             return f"{mean} on average, as in {file}" if file else f"{mean} on average"
