@@ -241,14 +241,18 @@ def _cost(answer: ServeAnswer) -> str:
     if whole is None or prompts is None or replies is None:
         return "no public price"
     apart = f"{format_usd(prompts)} input and {format_usd(replies)} output, apart"
-    return f"{format_usd(whole)} a million output tokens, prompts included; {apart} ({answer.price_source})"
+    full = "" if best.fleet is None else " of full servers"
+    return f"{format_usd(whole)} a million output tokens{full}, prompts included; {apart} ({answer.price_source})"
 
 
 def _fleet(fleet: Fleet) -> str:
     servers = format_things(fleet.servers, "server")
     if fleet.prefill_servers:
         servers = f"{fleet.servers} decode and {format_things(fleet.prefill_servers, 'prefill server')}"
-    price = "" if fleet.usd_per_hour is None else f", {format_usd(fleet.usd_per_hour)} an hour"
+    hourly, million = fleet.usd_per_hour, fleet.usd_per_million_output_tokens
+    price = ""
+    if hourly is not None and million is not None:
+        price = f", {format_usd(hourly)} an hour: {format_usd(million)} a million output tokens"
     return f"{servers}, {format_things(fleet.chips, 'chip')}{price}"
 
 

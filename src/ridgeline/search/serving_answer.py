@@ -92,6 +92,7 @@ class Fleet:
         prefill_servers: That only read prompts.
         chips: Of all.
         usd_per_hour: Of all; None without a public price.
+        usd_per_million_output_tokens: Of all, over what the rate asks for, however full they are.
     """
 
     requests_per_s: float
@@ -99,6 +100,7 @@ class Fleet:
     prefill_servers: int
     chips: int
     usd_per_hour: float | None
+    usd_per_million_output_tokens: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,12 +77,17 @@ def fleet_of(found: Candidates, index: int, *, requests_per_s: float) -> Fleet:
     servers, readers = (int(column[index]) for column in found.fleet(requests_per_s))
     chips = (servers + readers) * hardware.num_chips
     price = next(iter(hardware.chip.prices), None)
+    hourly = None if price is None else chips * price.usd_per_chip_hour
+    tokens_per_s = requests_per_s * found.table.machine.setting.lengths.reply_tokens
     return Fleet(
         requests_per_s=requests_per_s,
         servers=servers,
         prefill_servers=readers,
         chips=chips,
-        usd_per_hour=None if price is None else chips * price.usd_per_chip_hour,
+        usd_per_hour=hourly,
+        usd_per_million_output_tokens=None
+        if hourly is None
+        else float(million_tokens_usd(usd_per_hour=hourly, tokens_per_s=tokens_per_s)),
     )
 
 

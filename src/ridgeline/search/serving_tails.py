@@ -206,8 +206,12 @@ def _simulated(workload: ServingWorkload, point: ServingPoint, latency: Latency,
 
 def _resized(fleet: Fleet, counts: _Counts) -> Fleet:
     chips = sum(counts) * (fleet.chips // (fleet.servers + fleet.prefill_servers))
-    usd = None if fleet.usd_per_hour is None else fleet.usd_per_hour * chips / fleet.chips
-    return replace(fleet, servers=counts[0], prefill_servers=counts[1], chips=chips, usd_per_hour=usd)
+    resized = replace(fleet, servers=counts[0], prefill_servers=counts[1], chips=chips)
+    hourly, million = fleet.usd_per_hour, fleet.usd_per_million_output_tokens
+    if hourly is None or million is None:
+        return resized
+    growth = chips / fleet.chips
+    return replace(resized, usd_per_hour=hourly * growth, usd_per_million_output_tokens=million * growth)
 
 
 def _fleet(engine: Engine, sample: FleetSample) -> Interleaved | Disaggregated:
