@@ -133,8 +133,10 @@ def test_limits_that_none_meets_are_answered_with_the_best_attainable_and_what_b
 
 
 def test_a_batch_that_cannot_fit_is_told_what_it_needs() -> None:
-    with pytest.raises(InfeasibleError, match="4,096 sequences of 8,704 tokens need"):
+    with pytest.raises(InfeasibleError, match="4,096 sequences of 8,704 tokens need") as caught:
         llama(batch=4096)
+    # 8 chips have 14.4 GiB each for 72.6 GB of weights and 8,704 tokens of 163,840 bytes and their scales.
+    assert "has room for 36 sequences" in str(caught.value)
 
 
 def test_weights_that_are_larger_than_the_slice_are_told_what_they_need() -> None:

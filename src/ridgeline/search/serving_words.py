@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import exp
 from statistics import NormalDist
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from ridgeline.search.engine.latency import Quantiles
     from ridgeline.search.serving_answer import ServingPoint
     from ridgeline.search.serving_candidates import Candidates
+
+_FIXED: Final = ("weights", "draft_weights", "shared_prefix")
+"""Parts of memory that do not grow with the sequences at once."""
 
 
 def assumptions(job: ServingJob, best: ServingPoint) -> tuple[str, ...]:
@@ -163,6 +166,11 @@ def nothing_fits_reasons(job: ServingJob, found: Candidates) -> list[str]:
             f"the least that {batch} of {lengths.mean_end_tokens:,.0f} tokens need is {format_bytes(total_bytes)} "
             f"({mesh}: {parts}; pages of {size} tokens)"
         )
+        fixed_bytes = sum(float(memory.parts[name]) for name in _FIXED)
+        of_each_bytes = (total_bytes - fixed_bytes) / float(closest.batch_size)
+        room = int((engine_bytes(machine) - fixed_bytes) / of_each_bytes)
+        if total_bytes > engine_bytes(machine) and room > 0:
+            reasons.append(f"{mesh} has room for {format_things(room, 'sequence')}")
         if total_bytes <= engine_bytes(machine) and tokens < job.workload.context_len:
             longest_bytes = float(own_cache_bytes(memory) / closest.batch_size) * job.workload.context_len / tokens
             longest = f"the longest, of {job.workload.context_len:,} tokens, needs {format_bytes(longest_bytes)}"
