@@ -13,6 +13,7 @@ from ridgeline.job.origin import settings
 from ridgeline.job.reading import read_serving_job
 from ridgeline.report.compiled_serving import compiled_serving_json, compiled_serving_report
 from ridgeline.report.terminal import screen
+from ridgeline.search.serve import serve
 from ridgeline.study.compile_serving import compile_serving
 
 if TYPE_CHECKING:
@@ -122,21 +123,30 @@ def test_the_command_answers_again_from_the_cache_with_a_section_for_each_phase(
     assert shown.index("Prefill") < shown.index("Decode")
 
 
-def test_on_emulated_devices_meshes_that_are_not_named_are_chosen(file: Path) -> None:
+def test_on_emulated_devices_what_is_left_open_is_the_plan_of_serve(file: Path) -> None:
     text = file.read_text(encoding="utf-8").split("[plan]")[0]
     open_file = file.with_name("open.toml")
     open_file.write_text(text, encoding="utf-8")
+    job = read_serving_job(str(open_file))
 
-    found = compile_serving(read_serving_job(str(open_file)), compiler="cpu")
+    found = compile_serving(job, compiler="cpu")
 
-    assert found.job.plan.prefill == {"dp": 1, "tp": 4}
+    best = serve(job).best.plan
+    assert (found.job.plan.decode, found.job.plan.prefill) == (best.decode, best.prefill)
     assert found.decode.summary is not None
     assert "Decode" in screen(compiled_serving_report(found))
 
 
-def test_a_batch_that_is_left_open_is_asked_for_in_python_too() -> None:
-    with pytest.raises(ridgeline.InputError, match="the batch of decode is not given"):
-        ridgeline.compile_serving("llama3.1-8b", on="v5e:2x4", prompt_len=64, generate_len=64, compiler="cpu")
+def test_a_batch_that_is_left_open_is_as_large_as_serve_takes_it(file: Path) -> None:
+    text = file.read_text(encoding="utf-8").replace(", batch = 16", "")
+    open_file = file.with_name("batch.toml")
+    open_file.write_text(text, encoding="utf-8")
+    job = read_serving_job(str(open_file))
+
+    found = compile_serving(job, compiler="cpu")
+
+    assert found.job.workload.batch == serve(job).best.plan.batch
+    assert found.decode.program.global_batch == found.job.workload.batch
 
 
 def test_a_whole_job_takes_no_further_arguments(file: Path) -> None:

@@ -12,15 +12,17 @@ from ridgeline.compiler.our_program import OurProgram
 from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
 from ridgeline.cost.serving.device import LANES, PhaseColumns, ServingSetting, serving_flops, serving_memory
 from ridgeline.cost.training.step import step_weights
+from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.job.job import BATCH_AXES
 from ridgeline.job.mesh import FREE
 from ridgeline.job.whole import whole_serving_job
 from ridgeline.model.tree import model_tree
 from ridgeline.program.attention import chosen_kernel
-from ridgeline.program.serving import attentions, serving_program
+from ridgeline.program.serving import SERVING_AXES, attentions, serving_program
 from ridgeline.program.splash import splash_tiles
 from ridgeline.search.answer import MemoryEstimate
 from ridgeline.search.estimate import verdict
+from ridgeline.search.serve import serve
 from ridgeline.study.compile_job import compiled_summary
 from ridgeline.study.compiled_program import ReadableProgram, kernel_rules
 
@@ -200,11 +202,39 @@ def _block_keys(program: ServingProgram, *, is_tpu: bool) -> float | None:
 
 
 def _chosen(job: ServingJob) -> ServingJob:
-    """The job with a mesh for each phase, and with prompts for each part of the batch axes."""
+    """The job with a batch, a mesh for each phase, and prompts for each part of the batch axes.
+
+    Where no mesh is named, or no batch, they are those of the plan that `serve` takes, on axes that our program has.
+    """
+    if job.workload.batch is None or not (job.plan.decode or job.plan.prefill):
+        job = _as_served(job)
     plan = job.plan
     prefill, decode = (_whole_mesh(plan.mesh(phase), job) for phase in PHASES)
     prompts = plan.prefill_batch or prod(prefill.get(axis, 1) for axis in BATCH_AXES)
     return replace(job, plan=replace(plan, prefill=prefill, decode=decode, prefill_batch=prompts))
+
+
+def _as_served(job: ServingJob) -> ServingJob:
+    """The job with the best plan's meshes and batches; as it is where none fits, or the chip is not calibrated."""
+    has_experts = any("experts" in tensor.axes for tensor, _, _ in step_weights(model_tree(job.model)))
+    plan, axes = job.plan, ["tp", "dp", *(["ep"] if has_experts else [])]
+    for free in ({}, dict.fromkeys(axes, FREE)):
+        held = replace(plan, decode=plan.decode or free, prefill=plan.prefill or free)
+        try:
+            best = serve(replace(job, plan=held)).best.plan
+        except (InfeasibleError, InputError):
+            return job
+        if {*best.decode, *best.prefill} <= {*SERVING_AXES}:
+            break
+    pinned = replace(
+        plan,
+        decode=dict(best.decode) or {"tp": 1},
+        prefill=dict(best.prefill) or {"tp": 1},
+        prefill_batch=plan.prefill_batch or best.prefill_batch or None,
+        dtypes=best.dtypes,
+    )
+    workload = replace(job.workload, batch=job.workload.batch or best.batch)
+    return replace(job, plan=pinned, workload=workload)
 
 
 def _whole_mesh(mesh: Mapping[str, int], job: ServingJob) -> Mapping[str, int]:
