@@ -239,6 +239,12 @@ def what_hides(case: MeasuredCase) -> tuple[bool | None, bool | None]:
     return plan.compiler.collective_matmul, plan.optimizer.sync_overlap
 
 
+def test_gpt_oss_rotates_queries_and_keys_operation_by_operation_in_megatron() -> None:
+    """Its YaRN scales cosine and sine, which Transformer Engine's kernel does not."""
+    assert case_of(model="GPT OSS 120B", tp=1).job.plan.attention.fused_rotary is False
+    assert case_of().job.plan.attention.fused_rotary is None
+
+
 def test_a_gpu_under_a_power_limit_runs_at_the_clock_that_the_limit_leaves() -> None:
     limited, free = (
         case_of(gpu=f"H100 (Grand Teton, 96GB HBM2e 2.4TB/s{limit})").job.hardware.chip

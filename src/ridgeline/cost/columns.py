@@ -76,6 +76,7 @@ class TrainingSetting:
         has_collective_matmul: Products run beside the collectives of tensor parallelism.
         sync_overlaps: What replicas sum and gather once a step runs beside a microbatch's pass.
         attention_program: That computes attention; None for the fastest known.
+        fuses_rotary: Queries and keys are rotated in one pass.
         attention_tile: Its queries and keys of one tile; None for the chip's `Efficiency.attention_block`.
     """
 
@@ -98,6 +99,7 @@ class TrainingSetting:
     has_collective_matmul: bool = True
     sync_overlaps: bool = True
     attention_program: AttentionProgram | None = None
+    fuses_rotary: bool = True
     attention_tile: tuple[int | None, int | None] = (None, None)
 
     @property

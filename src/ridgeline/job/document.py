@@ -116,6 +116,7 @@ class AttentionTable(_Table):
     block_q: _Positive | None = None
     block_kv: _Positive | None = None
     max_logit: _MaxLogit | None = None
+    fused_rotary: bool | None = None
 
 
 class MoeTable(_Table):

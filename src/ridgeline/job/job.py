@@ -165,12 +165,15 @@ class AttentionKernel:
         block_q: Queries of one tile; an estimate takes the chip's `attention_block` where none are stated.
         block_kv: Keys of one tile.
         max_logit: `none`, `estimate`, or a bound that replaces the running maximum.
+        fused_rotary: One kernel, or one pass of a compiler's, rotates queries and keys; False where a framework does it
+            operation by operation.
     """
 
     kernel: AttentionProgram | None = None
     block_q: int | None = None
     block_kv: int | None = None
     max_logit: Literal["none", "estimate"] | float | None = None
+    fused_rotary: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,6 +60,7 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
         has_collective_matmul=plan.compiler.collective_matmul is not False,
         sync_overlaps=plan.optimizer.sync_overlap is not False,
         attention_program=plan.attention.kernel,
+        fuses_rotary=plan.attention.fused_rotary is not False,
         attention_tile=(plan.attention.block_q, plan.attention.block_kv),
     )
 

@@ -26,6 +26,7 @@ from ridgeline.cost.training.accumulation import added_gradient_bytes
 from ridgeline.cost.training.attention_program import score_passes, scores_traffic_bytes, slower_ratios
 from ridgeline.cost.training.context import PARTIAL_BYTES, causal_imbalance, ring_handed_bytes, ring_merge_bytes
 from ridgeline.cost.training.expert_bias import BACKWARD_BYTES, FORWARD_BYTES, expert_bias_bytes
+from ridgeline.cost.training.rotary import BACKWARD_MOVES, FORWARD_MOVES, unfused_rotary_bytes
 from ridgeline.cost.training.token_exchange import devices_visited_ratio, gathered_tokens_bytes, sent_once_ratio
 from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, overlapped, scaled, smaller
 from ridgeline.job.job import BYTES_OF
@@ -67,6 +68,8 @@ def operation_cost(
             return _attention(operation, rows=rows, setting=setting, columns=columns)
         case Elementwise() if operation.axes == ("vocab",):
             return _softmax_loss(operation, rows=rows, setting=setting, columns=columns)
+        case Elementwise() if operation.path == "rotary" and not setting.fuses_rotary:
+            return _unfused_rotary(operation, rows=rows, setting=setting, columns=columns)
         case Elementwise():
             return _elementwise(operation, rows=rows, setting=setting, columns=columns)
         case Lookup():
@@ -319,6 +322,21 @@ def _elementwise(op: Elementwise, *, rows: Number, setting: TrainingSetting, col
     efficiency = setting.efficiency.vector if op.weights else setting.efficiency.elementwise
     elements = rows * (op.read_elements + op.write_elements) / columns.tensor
     return _pass(op.path, elements, setting=setting, efficiency=efficiency, output=op.name)
+
+
+def _unfused_rotary(op: Elementwise, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
+    """Queries and keys rotated operation by operation."""
+    elements = rows * op.write_elements / columns.tensor
+
+    def passes(name: str, phase: Phase, num_moves: int) -> Part:
+        moved = unfused_rotary_bytes(elements=elements, num_moves=num_moves, b_a=setting.activation_bytes)
+        return traffic_part(name, phase, moved, setting=setting, efficiency=setting.efficiency.elementwise)
+
+    return OperationCost(
+        forward=(passes(op.path, "forward", FORWARD_MOVES),),
+        backward=(passes(f"{op.path}/gradient", "backward", BACKWARD_MOVES),),
+        output=op.name,
+    )
 
 
 def _pass(path: str, elements: Number, *, setting: TrainingSetting, efficiency: float, output: str) -> OperationCost:

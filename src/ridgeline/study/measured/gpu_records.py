@@ -26,6 +26,7 @@ from ridgeline.study.measured.gpu_settings import (
     exchange_of,
     exchange_overlap_of,
     expert_tensor_ways,
+    fused_rotary_of,
     gradients_dtype,
     has_distributed_optimizer,
     is_fully_sharded,
@@ -277,7 +278,7 @@ def _plan(record: Record, degrees: _Degrees, steps: int, choices: Mapping[str, C
             "collective_matmul": collective_matmul_of(record),
         },
         **_quantization(choices["recipe"].value),
-        "attention": {"kernel": choices["attention"].value},
+        "attention": {"kernel": choices["attention"].value, "fused_rotary": fused_rotary_of(record)},
         "moe": {"exchange": choices["exchange"].value, "exchange_overlap": choices["overlap"].value},
     }
     if mesh["pp"] > 1:

@@ -42,6 +42,8 @@ _HYBRID = re.compile(r"nemotron[ _-]?(h|3[ _-](nano|super|ultra|5))")
 _WAITING = re.compile(rf"{_HYBRID.pattern}|deepseek[ _-]?v?4")
 _DEPTH_OF_HYBRIDS: Final = 2
 
+_GPT_OSS = re.compile(r"gpt[ _-]?oss")
+
 _BEFORE_FUSED_ATTENTION: Final = ("2104.04473", "2205.05198")
 _GPUS_PER_NODE = 8
 _USUAL_TURNS = 4
@@ -412,6 +414,17 @@ def attention_of(record: Record) -> Choice:
     if is_of_2021(record) or any(paper in text(record, "source") for paper in _BEFORE_FUSED_ATTENTION):
         return Choice(value="dot_product", assumed="attention not fused")
     return Choice(value=None)
+
+
+def fused_rotary_of(record: Record) -> bool | None:
+    """Whether one kernel rotates queries and keys; None where it is not known, and taken for granted.
+
+    YaRN scales cosine and sine for GPT-OSS, which Transformer Engine's kernel does not; Megatron-LM does it apart then.
+
+    Source: Megatron-LM, megatron/core/models/common/embeddings/rope_utils.py (`mscale != 1.0`).
+    """
+    is_scaled = _GPT_OSS.search(text(record, "model").lower()) is not None
+    return False if is_scaled and _is_of_bridge(record) else None
 
 
 def names_of_model(said: str, framework: str) -> Iterator[str]:
