@@ -59,7 +59,7 @@ class Efficiency:
         unhidden: Fraction of transfers beside compute that nothing hides, however long it is: the first ones.
         unhidden_gather: The same for FSDP's gathers: a layer's first; all, where the compiler makes them synchronous.
         unhidden_sum: The same for the sums of gradients over FSDP's ways.
-        unhidden_network: The same for sums of gradients of replicas across slices, and for all of FSDP across GPU nodes.
+        unhidden_network: The same for the sums of gradients of replicas across slices, and FSDP across GPU nodes.
         sum_passes: Times that such a sum crosses the links: 1 as a reduce-scatter, 2 as an all-reduce of which each
             device keeps its shard.
         tensor_overlap: Fraction of tensor-parallel collective time that is hidden (collective matmul).
