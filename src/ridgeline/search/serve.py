@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ridgeline.errors import InfeasibleError, InputError
-from ridgeline.job.job import TRANSPOSE_AXIS
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.search.answer import Rejected, SearchStatistics
 from ridgeline.search.serving_answer import DtypeGain, NoServingPlan, ServeAnswer
-from ridgeline.search.serving_candidates import candidates, unbeaten
+from ridgeline.search.serving_candidates import ELABORATE_AXES, candidates, unbeaten
 from ridgeline.search.serving_dtypes import (
     dtypes_in_words,
     narrower_dtypes,
@@ -85,7 +84,7 @@ class _Ranked:
         tpot_s: Mean time per output token.
         tokens_per_s_per_chip: Output tokens per second and chip.
         width_bytes: How wide precisions are.
-        is_transposed: Whether both sides of matrices are split, which few engines can.
+        is_elaborate: Whether both sides of matrices are split, which few engines can, or layers into stages.
         is_tight: Whether at the job's rate requests often find all places taken.
     """
 
@@ -96,7 +95,7 @@ class _Ranked:
     tpot_s: NDArray[np.float64]
     tokens_per_s_per_chip: NDArray[np.float64]
     width_bytes: NDArray[np.float64]
-    is_transposed: NDArray[np.bool_]
+    is_elaborate: NDArray[np.bool_]
     is_tight: NDArray[np.bool_]
 
 
@@ -234,12 +233,12 @@ def _met(job: ServingJob, searched: Sequence[_Searched], ranked: _Ranked, row: i
 def _toll(workload: ServingWorkload, point: ServingPoint) -> tuple[bool, float, float, bool, float]:
     """What decides between plans that were simulated.
 
-    The limits, then chips, then precision, then what most engines can run, then the time of a request.
+    The limits, then chips, then precision, then plain layouts, then the time of a request.
     """
     holds = point.is_simulated and all(in_limits(workload, point.ttft, point.tpot))
     plan, request_s = point.plan, point.ttft.mean_s + workload.generate_len * point.tpot.mean_s
-    is_transposed = TRANSPOSE_AXIS in {*plan.decode, *plan.prefill}
-    return not holds, _spent(point), -width_bytes(plan.dtypes), is_transposed, request_s
+    is_elaborate = not ELABORATE_AXES.isdisjoint({*plan.decode, *plan.prefill})
+    return not holds, _spent(point), -width_bytes(plan.dtypes), is_elaborate, request_s
 
 
 def _short_list(workload: ServingWorkload, searched: Sequence[_Searched], ranked: _Ranked) -> list[int]:
@@ -272,7 +271,7 @@ def _ranked(job: ServingJob, searched: Sequence[_Searched]) -> _Ranked:
         tpot_s=joined([each.found.tpot_s for each in searched]),
         tokens_per_s_per_chip=joined([each.found.tokens_per_s_per_chip for each in searched]),
         width_bytes=np.repeat([width_bytes(each.found.table.machine.setting.dtypes) for each in searched], counts),
-        is_transposed=np.concatenate([each.found.is_transposed for each in searched]),
+        is_elaborate=np.concatenate([each.found.is_elaborate for each in searched]),
         is_tight=np.concatenate([each.found.is_tight(job.workload.rate) for each in searched]),
     )
 
@@ -308,12 +307,12 @@ def _in_time(workload: ServingWorkload, ranked: _Ranked) -> NDArray[np.bool_]:
 def _quickest_of_the_cheapest(ranked: _Ranked, meets: NDArray[np.bool_]) -> int:
     """Of the plans within a tie of the cheapest one.
 
-    The widest in precision; of these such as most engines can run; of these such as have places to spare; of these the
+    The widest in precision; of these plain layouts; of these such as have places to spare; of these the
     quickest per token, then to the first.
     """
     rows = np.flatnonzero(meets)
     cheap = rows[ranked.usd[rows] <= ranked.usd[rows].min() * (1.0 + TIE_FRACTION)]
-    last_to_first = (ranked.ttft_s, ranked.tpot_s, ranked.is_tight, ranked.is_transposed, -ranked.width_bytes)
+    last_to_first = (ranked.ttft_s, ranked.tpot_s, ranked.is_tight, ranked.is_elaborate, -ranked.width_bytes)
     return int(cheap[np.lexsort([key[cheap] for key in last_to_first])[0]])
 
 

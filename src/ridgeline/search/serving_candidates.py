@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 MOST_PREFILL_SHARE: Final = 0.9
 """Share of passes that may read prompts; beyond, requests queue for long, and the mean says little."""
 
+ELABORATE_AXES: Final = frozenset({TRANSPOSE_AXIS, "pp"})
+"""Axes of a mesh that few engines have, or that take care to run: plans without are preferred among equals."""
+
 SPARE_SIGMAS: Final = 3.0
 """Standard deviations of a random number of sequences, for which a rank should have places beyond the mean."""
 
@@ -102,10 +105,10 @@ class Candidates:
         return int(self.table.mesh[self.decode[index]]), int(self.readers.mesh[reading]) if reading >= 0 else -1
 
     @property
-    def is_transposed(self) -> NDArray[np.bool_]:
-        """Whether either phase splits both sides of matrices."""
+    def is_elaborate(self) -> NDArray[np.bool_]:
+        """Whether either phase splits both sides of matrices, or layers into stages."""
         decode, prefill = (
-            np.array([TRANSPOSE_AXIS in mesh.degrees for mesh in table.meshes], dtype=np.bool_)[table.mesh]
+            np.array([not ELABORATE_AXES.isdisjoint(mesh.degrees) for mesh in table.meshes], dtype=np.bool_)[table.mesh]
             for table in (self.table, self.readers)
         )
         apart = self.prefill >= 0

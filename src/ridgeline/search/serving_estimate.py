@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ridgeline.cost.serving.device import held_cache_bytes
 from ridgeline.cost.serving.memory import engine_bytes
 from ridgeline.cost.serving.steady import million_tokens_usd, user_tokens_per_s
-from ridgeline.cost.serving.step import PASS_OVERHEAD_S, roofline_s, serving_pass
+from ridgeline.cost.serving.step import roofline_s, serving_pass
 from ridgeline.search.answer import MemoryEstimate
 from ridgeline.search.engine.latency import Quantiles
 from ridgeline.search.estimate import verdict
@@ -142,18 +142,19 @@ def _breakdown(tree: Part, machine: ServingMachine) -> Breakdown:
         for resource, amount in work.items()
         if resource.startswith("flops.")
     )
-    collectives_s = sum(
-        float(part.expected_s) for _, part in tree.walk() if part.composition == "leaf" and part.resource == "ici"
+    leaves = [part for _, part in tree.walk() if part.composition == "leaf"]
+    collectives_s, overhead_s = (
+        sum(float(part.expected_s) for part in leaves if part.resource == resource) for resource in ("ici", "overhead")
     )
     weights_s = work.get("hbm.weights", 0.0) / machine.hbm_bytes_per_s
     cache_s = work.get("hbm.kv_cache", 0.0) / machine.hbm_bytes_per_s
-    beside_s = weights_s + cache_s + collectives_s + PASS_OVERHEAD_S
+    beside_s = weights_s + cache_s + collectives_s + overhead_s
     return Breakdown(
         weights_s=weights_s,
         kv_cache_s=cache_s,
         flops_s=flops_s / machine.efficiency.matmul["bf16"],
         collectives_s=collectives_s,
-        overhead_s=PASS_OVERHEAD_S,
+        overhead_s=overhead_s,
         other_s=max(float(tree.expected_s) - beside_s, 0.0),
     )
 

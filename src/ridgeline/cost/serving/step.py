@@ -53,7 +53,12 @@ def serving_pass(machine: ServingMachine, step: Pass) -> Part:
         [
             *_model_parts(machine, step),
             *_draft_parts(machine, step),
-            Part(name="overhead", phase="forward", resource="overhead", expected_s=PASS_OVERHEAD_S),
+            Part(
+                name="overhead",
+                phase="forward",
+                resource="overhead",
+                expected_s=PASS_OVERHEAD_S * step.columns.stages,  # each stage has a host that does so
+            ),
         ],
     )
 
