@@ -345,8 +345,6 @@ def test_uncertainties_read_back_with_the_jobs_that_they_rest_on() -> None:
         ("x = 1", "1"),
         ("[TPU.arithmetic]\nvalue = 0.1\nkind = 'measured'\nsource = 'x'", "missing"),
         ("[TPU.colour]\nvalue = 0.1\nkind = 'measured'\nsource = 'x'", ""),
-        ("measured_jobs = 3", "missing"),
-        ("[[measured_jobs]]\n", "missing"),
     ],
 )
 def test_a_malformed_file_of_uncertainties_is_refused(text: str, value: str) -> None:
@@ -355,6 +353,27 @@ def test_a_malformed_file_of_uncertainties_is_refused(text: str, value: str) -> 
 
     assert "mine.toml" in caught.value.where
     assert value in str(caught.value.value)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        "measured_jobs = 3",
+        "[[measured_jobs]]",
+        "[measured_jobs]\nTPU = []",
+        "[measured_jobs.TPU]\nchip = 1",
+        "[measured_jobs.TPU.colour]",
+        "[measured_jobs.TPU.chip]\nv5e = -1",
+        "[measured_jobs.TPU.chip]\nv5e = 1.5",
+    ],
+)
+def test_malformed_counts_of_measured_jobs_are_refused(counts: str) -> None:
+    values = {f"{kind}.{term}": 0.1 for kind in ("TPU", "GPU") for term in TERMS}
+    text = uncertainty_toml([], values, {}, fitted_on=TODAY)["uncertainty.toml"]
+    parse_uncertainty(text, where="mine.toml")
+
+    with pytest.raises(InputError, match="counts of measured jobs"):
+        parse_uncertainty(f"{counts}\n{text}", where="mine.toml")
 
 
 def test_a_record_reads_back_and_is_scored_in_step_times() -> None:

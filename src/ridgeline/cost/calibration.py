@@ -25,7 +25,7 @@ from ridgeline.hardware.chip import Fact
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ridgeline.cost.uncertainty import ChipKind, MeasuredJobs
+    from ridgeline.cost.uncertainty import ChipKind, MeasuredJobs, Trait
 
 _SUFFIX = ".toml"
 _STEPS = "steps"
@@ -160,26 +160,33 @@ def parse_uncertainty(text: str, *, where: str) -> Uncertainty:
     wanted = set(uncertainty_keys())
     if wrong := sorted(wanted ^ facts.keys()):
         raise _malformed(where, wrong[0], "missing" if wrong[0] in wanted else "unknown")
-    try:
-        found: dict[ChipKind, MeasuredJobs] = {kind: _measured_jobs(counts.get(kind, {})) for kind in _CHIP_KINDS}
-    except (TypeError, ValueError, AttributeError) as error:
-        raise _malformed(where, "measured_jobs", error) from error
     return Uncertainty(
         values=MappingProxyType({key: fact.value for key, fact in facts.items()}),
-        measured_jobs=MappingProxyType(found),
+        measured_jobs=MappingProxyType(_measured_jobs(counts, where)),
         facts=MappingProxyType(facts),
     )
 
 
-def _measured_jobs(table: Mapping[str, Any]) -> MeasuredJobs:
-    """The counts of one kind of chip; a trait that is not there had none."""
-    found: MeasuredJobs = {
-        trait: MappingProxyType({value: int(count) for value, count in table.get(trait, {}).items()})
-        for trait in TRAITS
-    }
-    if table.keys() - found or any(count < 0 for counts in found.values() for count in counts.values()):
-        raise ValueError(sorted(table))
-    return MappingProxyType(found)
+def _measured_jobs(table: Mapping[str, Any], where: str) -> Mapping[ChipKind, MeasuredJobs]:
+    """The counts by kind of chip, trait and value; what is not there had none."""
+    try:
+        return MappingProxyType({kind: _counts(table.get(kind, {})) for kind in _CHIP_KINDS})
+    except (AttributeError, TypeError, ValueError):
+        raise InputError(
+            "malformed counts of measured jobs",
+            where=f"{where}: measured_jobs",
+            value=table,
+            expected='tables like [measured_jobs.TPU.chip] with lines like "v5e" = 3',
+            fix="fit again: ridgeline calibrate --from CASES",
+        ) from None
+
+
+def _counts(table: Mapping[str, Any]) -> MeasuredJobs:
+    counts: dict[Trait, dict[str, Any]] = {trait: dict(table.get(trait, {})) for trait in TRAITS}
+    are_whole = all(isinstance(jobs, int) and jobs >= 0 for of_value in counts.values() for jobs in of_value.values())
+    if table.keys() - counts or not are_whole:
+        raise ValueError(table)
+    return MappingProxyType({trait: MappingProxyType(of_value) for trait, of_value in counts.items()})
 
 
 def _toml(text: str, where: str) -> dict[str, Any]:
