@@ -233,3 +233,22 @@ def test_without_a_rate_nothing_is_simulated_and_tails_are_unknown() -> None:
     assert best.simulation is None
     assert isnan(best.ttft.p99_s)
     assert isfinite(best.ttft.mean_s)
+
+
+@pytest.mark.parametrize(
+    ("mode", "lengths"),
+    [
+        ("interleaved", {}),
+        ("interleaved", {"prefix_hit_rate": 0.6}),
+        ("disaggregated", {"prompt_len": "min=100,max=1900", "generate_len": "min=50,max=350"}),
+    ],
+)
+def test_servers_that_are_nearly_full_take_in_simulation_what_the_steady_state_says(
+    mode: str, lengths: dict[str, object]
+) -> None:
+    steady = served(batch=32, mode=mode, **lengths).best
+    simulated = served(batch=32, mode=mode, rate=0.98 * 20 * steady.requests_per_s, **lengths).best
+
+    assert simulated.simulation is not None
+    assert simulated.simulation.utilization > 0.75
+    assert simulated.tpot.mean_s == pytest.approx(steady.tpot.mean_s, rel=0.12)

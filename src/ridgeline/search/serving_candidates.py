@@ -18,6 +18,7 @@ from ridgeline.cost.serving.steady import (
     mixed_pass_s,
     prefill_server_ratio,
     prefill_share,
+    read_pass_tokens,
     requests_per_s,
     server_count,
     token_s,
@@ -228,26 +229,35 @@ def _wide(value: object, table: ServingTable) -> Column:
     return np.broadcast_to(np.asarray(value, dtype=np.float64), len(table)).copy()
 
 
+def read_tokens(table: ServingTable) -> Column:
+    """Tokens of prompts in a pass of a rank that reads some, by row; of servers that only decode, those of a prompt."""
+    lengths = table.machine.setting.lengths
+    each = read_pass_tokens(
+        B=table.batch_size / table.batch_ways,
+        P=lengths.mean_read_tokens,
+        G=lengths.reply_tokens / table.machine.pass_tokens,
+        chunk_tokens=np.where(table.chunk_tokens > 0, table.chunk_tokens, np.inf),
+    )
+    return np.asarray(each)
+
+
 def _interleaved(table: ServingTable, decode_s: Column) -> dict[str, Column]:
     machine, lengths = table.machine, table.machine.setting.lengths
     passes = lengths.reply_tokens / machine.pass_tokens
-    share = prefill_share(
-        B=table.batch_size / table.batch_ways,
-        P=lengths.mean_read_tokens,
-        G=passes,
-        chunk_tokens=np.maximum(table.chunk_tokens, 1.0),
-    )
-    rows = np.flatnonzero((table.chunk_tokens > 0) & (np.asarray(share) <= MOST_PREFILL_SHARE))
-    some, share = table.rows(rows), np.asarray(share)[rows]
+    asked = {"B": table.batch_size / table.batch_ways, "P": lengths.mean_read_tokens, "G": passes}
+    load = np.asarray(prefill_share(**asked, chunk_tokens=np.maximum(table.chunk_tokens, 1.0)))
+    rows = np.flatnonzero((table.chunk_tokens > 0) & (load <= MOST_PREFILL_SHARE))
+    some, filled = table.rows(rows), read_tokens(table)
     mixed_s = _wide(
-        serving_pass(machine, decode_pass(some.columns, machine, chunk_tokens=some.chunk_tokens)).expected_s, some
+        serving_pass(machine, decode_pass(some.columns, machine, chunk_tokens=filled[rows])).expected_s, some
     )
+    share = np.asarray(prefill_share(**asked, chunk_tokens=filled))[rows]
     pass_s = mixed_pass_s(T_decode_s=decode_s[rows], T_mixed_s=mixed_s, prefill_share=share)
     ttft_s = first_token_s(
         T_mixed_s=mixed_s,
         num_passes=lengths.chunk_count(some.chunk_tokens),
         num_passes_of_others=lengths.chunk_wait_count(some.chunk_tokens),
-        prefill_share=share,
+        load_fraction=load[rows],
     )
     return {
         "decode": rows.astype(np.float64),

@@ -17,6 +17,7 @@ from ridgeline.cost.serving.memory import page_tokens
 from ridgeline.cost.serving.step import serving_pass
 from ridgeline.search.engine.setting import Disaggregated, Engine, Interleaved, Limits, Scheduling, Speculation
 from ridgeline.search.engine.times import StepTable, StepTimes, step_table
+from ridgeline.search.serving_candidates import read_tokens
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +49,8 @@ def engine_of(job: ServingJob, found: Candidates, index: int, point: ServingPoin
     else:
         prompts = plan.prefill_chunk
         prefill = _prefill_table(machine, columns, most_tokens=prompts, ranks=ways)
-        together_s = float(found.decode_s[index]) + prefill.pass_s(prompts, _mean_keys(machine))
+        read = float(read_tokens(found.table.rows(np.array([row])))[0])
+        together_s = float(found.decode_s[index]) + prefill.pass_s(read, _mean_keys(machine))
         shared_s = max(together_s - float(found.reading_s[index]), 0.0)
     decode = _decode_table(machine, columns, most_rows=rows, ranks=ways)
     return Engine(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ridgeline.cost.explain import Derivation, derive
 from ridgeline.cost.laws.memory import weight_bytes
 from ridgeline.cost.laws.serving import sequence_cache_bytes
@@ -21,12 +23,14 @@ from ridgeline.cost.serving.steady import (
     pass_s,
     prefill_server_ratio,
     prefill_share,
+    read_pass_tokens,
     requests_per_s,
     server_count,
     token_s,
     user_tokens_per_s,
 )
 from ridgeline.cost.serving.step import serving_pass
+from ridgeline.search.serving_candidates import read_tokens
 from ridgeline.search.serving_estimate import price_shares
 from ridgeline.search.serving_laws import law_derivations
 from ridgeline.search.serving_plans import decode_memory, decode_pass, own_cache_bytes, prefill_pass
@@ -95,8 +99,8 @@ def _reading(found: Candidates, index: int) -> Iterator[Derivation]:
     """The arithmetic of a pass that reads prompts, which is most of it."""
     table, row, machine = found.table, int(found.decode[index]), found.table.machine
     reader, what = int(found.prefill[index]), "decodes and reads a piece of a prompt"
-    chunk_tokens = float(table.chunk_tokens[row])
-    step = decode_pass(table.row(row), machine, chunk_tokens=chunk_tokens)
+    filled = float(read_tokens(table.rows(np.array([row])))[0])
+    step = decode_pass(table.row(row), machine, chunk_tokens=filled)
     if reader >= 0:
         step, what = prefill_pass(found.readers.row(reader), machine), "reads prompts"
     for resource, amount in serving_pass(machine, step).work.amounts.items():
@@ -155,13 +159,14 @@ def _interleaved(found: Candidates, index: int, mean_s: float) -> Iterator[Deriv
     """Servers that read a piece of a prompt beside each pass of decoding."""
     table, row, machine = found.table, int(found.decode[index]), found.table.machine
     lengths, chunk_tokens = machine.setting.lengths, float(table.chunk_tokens[row])
-    share = derive(
-        prefill_share,
-        B=float(table.batch_size[row]) / table.mesh_of(row).batch_ways,
-        P=lengths.mean_read_tokens,
-        G=lengths.reply_tokens / machine.pass_tokens,
-        chunk_tokens=chunk_tokens,
-    )
+    asked = {
+        "B": float(table.batch_size[row]) / table.mesh_of(row).batch_ways,
+        "P": lengths.mean_read_tokens,
+        "G": lengths.reply_tokens / machine.pass_tokens,
+    }
+    filled = derive(read_pass_tokens, **asked, chunk_tokens=chunk_tokens)
+    yield _named(filled, "tokens of prompts in a pass of a rank that reads some")
+    share = derive(prefill_share, **asked, chunk_tokens=filled.value)
     yield _named(share, "share of passes that read prompts")
     mixed_s = float(found.reading_s[index])
     mean = derive(mixed_pass_s, T_decode_s=float(found.decode_s[index]), T_mixed_s=mixed_s, prefill_share=share.value)
@@ -172,7 +177,7 @@ def _interleaved(found: Candidates, index: int, mean_s: float) -> Iterator[Deriv
         T_mixed_s=mixed_s,
         num_passes=float(lengths.chunk_count(chunk_tokens)),
         num_passes_of_others=float(lengths.chunk_wait_count(chunk_tokens)),
-        prefill_share=share.value,
+        load_fraction=float(prefill_share(**asked, chunk_tokens=chunk_tokens)),
     )
     yield _named(first, "time to the first token, in steady state")
 

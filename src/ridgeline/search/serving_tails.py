@@ -163,9 +163,8 @@ def _short(
 ) -> tuple[bool, bool]:
     """Whether there are too few servers that decode, or do both, and too few that read."""
     if not latency.is_stable:
-        reading_s = served.prefill_busy_s / max(sample.num_readers, 1)
-        reads_longer = reading_s > served.busy_s / sample.num_ranks
-        return not reads_longer, reads_longer
+        is_reading = served.load.prefill_ratio > served.load.decode_ratio
+        return not is_reading, is_reading
     if not is_limited:
         return False, False
     first, token = in_limits(workload, latency.ttft, latency.tpot)

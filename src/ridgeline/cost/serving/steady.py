@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ridgeline.cost.work import larger, smaller
 from ridgeline.units import MILLION
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def pass_s(*, T_weights_s: float, T_cache_s: float, T_collectives_s: float, T_ho
     return T_weights_s + T_cache_s + T_collectives_s + T_host_s + T_rest_s
 
 
-def prefill_share(*, B: Number, P: float, G: float, chunk_tokens: Number) -> Number:
+def prefill_share(*, B: Number, P: Number, G: Number, chunk_tokens: Number) -> Number:
     """Share of a server's passes that read prompts beside their decoding.
 
     In G passes each of B sequences is replaced by a new one, whose prompt takes P/chunk_tokens of them.
@@ -51,6 +52,21 @@ def prefill_share(*, B: Number, P: float, G: float, chunk_tokens: Number) -> Num
     0.128
     """
     return B * P / (G * chunk_tokens)
+
+
+def read_pass_tokens(*, B: Number, P: Number, G: Number, chunk_tokens: Number) -> Number:
+    """Tokens of prompts in a pass that reads some: a prompt, or as many as come with a pass, while there is room.
+
+    Formula: min(chunk_tokens, max(P, B · P / G))
+
+    Assumes: passes come more often than prompts do, or read all that came.
+
+    Source: derived.
+
+    >>> [float(read_pass_tokens(B=b, P=1000.0, G=500.0, chunk_tokens=4096.0)) for b in (64.0, 1000.0, 4000.0)]
+    [1000.0, 2000.0, 4096.0]
+    """
+    return smaller(chunk_tokens, larger(P, B * P / G))
 
 
 def mixed_pass_s(*, T_decode_s: Number, T_mixed_s: Number, prefill_share: Number) -> Number:
@@ -80,21 +96,21 @@ def token_s(*, T_pass_s: Number, pass_tokens: float) -> Number:
 
 
 def first_token_s(
-    *, T_mixed_s: Number, num_passes: Number, num_passes_of_others: Number, prefill_share: Number
+    *, T_mixed_s: Number, num_passes: Number, num_passes_of_others: Number, load_fraction: Number
 ) -> Number:
     """Time to the first token: half a pass until the next one begins, the prompts before, and the own prompt.
 
-    Formula: T = T_mixed · (1/2 + num_passes + num_passes_of_others · prefill_share / (2 · (1 − prefill_share)))
+    Formula: T = T_mixed · (1/2 + num_passes + num_passes_of_others · load_fraction / (2 · (1 − load_fraction)))
 
-    Assumes: requests come independently of each other, in a queue M/G/1; a prompt that one waits for is likelier a
-        long one: E[n²]/E[n] passes.
+    Assumes: requests come independently of each other, in a queue M/G/1, whose load is the share of passes that would
+        read, were these full; a prompt that one waits for is likelier a long one: E[n²]/E[n] passes.
 
     Source: derived; Pollaczek and Khinchine.
 
-    >>> float(first_token_s(T_mixed_s=0.04, num_passes=2.0, num_passes_of_others=2.0, prefill_share=0.0))
+    >>> float(first_token_s(T_mixed_s=0.04, num_passes=2.0, num_passes_of_others=2.0, load_fraction=0.0))
     0.1
     """
-    waiting = prefill_share / (2 * (1 - prefill_share))
+    waiting = load_fraction / (2 * (1 - load_fraction))
     return T_mixed_s * (0.5 + num_passes + num_passes_of_others * waiting)
 
 

@@ -129,6 +129,6 @@ def _served(
         prefill_busy_s=0.0 if prefilled is None else prefilled.busy_s,
         running_s=sum(sum(log.running_s) for _, log in logs),
         passes=sum(sum(log.decode_passes) for _, log in logs),
-        load_ratio=load_of(requests, engine).ratio,
+        load=load_of(requests, engine),
         fleet=engine.fleet,
     )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ridgeline.job.traffic import Requests
+    from ridgeline.search.engine.load import Load
     from ridgeline.search.engine.setting import Fleet
 
 _WARM_UP_FRACTION = 0.1
@@ -39,7 +40,7 @@ class Served:
         prefill_busy_s: Seconds of prefill servers; 0 where there are none.
         running_s: Integral of running sequences over time.
         passes: Passes that decoded, all servers.
-        load_ratio: Work that arrives over what the servers can do; from 1 on no steady state exists.
+        load: Work that arrives over what the servers can do; from 1 on no steady state exists.
         fleet: The servers.
     """
 
@@ -53,7 +54,7 @@ class Served:
     prefill_busy_s: float
     running_s: float
     passes: int
-    load_ratio: float
+    load: Load
     fleet: Fleet
 
 
@@ -108,7 +109,7 @@ def served_latency(served: Served, *, is_replay: bool = False) -> Latency:
         is_replay: Whether the requests are a trace, whose own times are asked for: all of it counts, from an empty
             server to an empty server, and its times stand even where it brings more than servers can do.
     """
-    is_stable = served.load_ratio < 1 and (is_replay or not _has_backlog(served))
+    is_stable = served.load.ratio < 1 and (is_replay or not _has_backlog(served))
     counted = np.ones(served.requests.count, dtype=bool) if is_replay else _steady(served)
     arrival_s, outputs = served.requests.arrival_s[counted], served.requests.output_tokens[counted]
     start_s, first_s, finish_s = served.start_s[counted], served.first_token_s[counted], served.finish_s[counted]
@@ -119,7 +120,7 @@ def served_latency(served: Served, *, is_replay: bool = False) -> Latency:
     return Latency(
         num_requests=served.requests.count,
         is_stable=is_stable,
-        load_ratio=served.load_ratio,
+        load_ratio=served.load.ratio,
         ttft=_quantiles(first_s - arrival_s, says),
         tpot=_quantiles((finish_s - first_s)[several] / (outputs[several] - 1), says),
         end_to_end=_quantiles(finish_s - arrival_s, says),
