@@ -64,7 +64,7 @@ FIGURES = {
 
 IN_PART = {
     "calibrate": "in part: from measured steps and kernel times; not yet by measuring this machine",
-    "export": "in part: MaxText, and vLLM with its Kubernetes manifest; not yet XPK or Kubernetes for training",
+    "export": "in part: MaxText, vLLM with its Kubernetes manifests, JetStream; not yet XPK or Kubernetes for training",
 }
 """Verbs that answer only some of their questions, with which."""
 
