@@ -194,7 +194,7 @@ def reads_too_slowly_reasons(found: Candidates) -> list[str]:
     batch, chunk = int(beside.batch_size[least]), int(beside.chunk_tokens[least])
     reason = (
         f"prompts come faster than passes read them: {format_things(batch, 'sequence')} with replies of "
-        f"{lengths.reply_tokens:,.0f} tokens, and {chunk:,} tokens of prompts beside a pass, take "
+        f"{lengths.reply_tokens:,.0f} tokens, and {format_things(chunk, 'token')} of prompts beside a pass, take "
         f"{np.asarray(needed)[least]:.3g} passes with prompts for each pass; at most {MOST_PREFILL_SHARE:g} is allowed"
     )
     return [reason]

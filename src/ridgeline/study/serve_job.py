@@ -28,8 +28,10 @@ def serve(
     Args:
         job: A job, a job file (.toml), or a model: its name or its config.json.
         progress: Called with what is being done and the fraction done.
-        arguments: `on` (a slice, or a chip alone for all its sizes), `prompt_len`, `generate_len`, and what is to be
-            held: `batch`, `rate`, `ttft`, `tpot`, `mesh`, `weights_dtype`, ….
+        arguments: `on` (a slice, or a chip alone for all its sizes); `prompt_len` and `generate_len`, each a number or
+            how they differ (`{"p50": 800, "p90": 2000}`), or a `trace`; `rate`, `ttft` and `tpot` (`"50ms"`, or
+            `{"p90": "2s"}`), `prefix_hit_rate`, `prefix_shared`; and what is to be held: `batch`, `mesh`, `mode`,
+            `server_ratio`, `prefill_chunk`, `draft_tokens`, `acceptance`, `draft_model`, `weights_dtype`, ….
 
     Raises:
         InputError: The question is malformed.
