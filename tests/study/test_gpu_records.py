@@ -245,6 +245,13 @@ def test_gpt_oss_rotates_queries_and_keys_operation_by_operation_in_megatron() -
     assert case_of().job.plan.attention.fused_rotary is None
 
 
+def test_a_split_sequence_goes_round_a_ring_unless_a_source_says_otherwise() -> None:
+    sources = (ROW["source"], "arXiv 2407.21783v3 (Llama 3) Table 4", "MooreThreads/SimuMax")
+    strategies = [case_of(cp=2, source=source).job.plan.context.strategy for source in sources]
+
+    assert strategies == ["ring", "all_gather", "ulysses"]
+
+
 def test_a_gpu_under_a_power_limit_runs_at_the_clock_that_the_limit_leaves() -> None:
     limited, free = (
         case_of(gpu=f"H100 (Grand Teton, 96GB HBM2e 2.4TB/s{limit})").job.hardware.chip

@@ -23,6 +23,7 @@ from ridgeline.study.measured.gpu_settings import (
     Choice,
     attention_of,
     collective_matmul_of,
+    context_strategy_of,
     exchange_of,
     exchange_overlap_of,
     expert_tensor_ways,
@@ -285,7 +286,7 @@ def _plan(record: Record, degrees: _Degrees, steps: int, choices: Mapping[str, C
         pipeline = {"microbatches": steps, "repeats": choices["turns"].value}
         plan |= {"gradient_accumulation": 1, "pipeline": pipeline}
     if mesh["cp"] > 1:
-        plan["context"] = {"strategy": "ring", "load_balance": True}
+        plan["context"] = {"strategy": context_strategy_of(record), "load_balance": True}
     return plan
 
 

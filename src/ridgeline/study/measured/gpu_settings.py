@@ -416,6 +416,18 @@ def attention_of(record: Record) -> Choice:
     return Choice(value=None)
 
 
+def context_strategy_of(record: Record) -> str:
+    """How attention of a split sequence is computed: a ring, Megatron's `p2p`, where nothing else is known.
+
+    Source: arXiv:2407.21783, section 3.3.2 (all keys and values gathered); SimuMax, simu_tools/megatron_scripts
+    (`--cp-comm-type a2a`).
+    """
+    source = text(record, "source")
+    if "2407.21783" in source:
+        return "all_gather"
+    return "ulysses" if "SimuMax" in source else "ring"
+
+
 def fused_rotary_of(record: Record) -> bool | None:
     """Whether one kernel rotates queries and keys; None where it is not known, and taken for granted.
 
