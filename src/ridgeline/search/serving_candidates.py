@@ -58,6 +58,9 @@ ELABORATE_AXES: Final = frozenset({TRANSPOSE_AXIS, "pp"})
 SPARE_SIGMAS: Final = 3.0
 """Standard deviations of a random number of sequences, for which a rank should have places beyond the mean."""
 
+MOST_SPARE_LOAD: Final = 0.5
+"""Share of passes that read prompts up to which requests hardly queue for them."""
+
 MOST_PREFILL_PLANS: Final = 8
 """Plans of prefill servers that each plan of decode servers is paired with: those that no other beats."""
 
@@ -246,7 +249,7 @@ def _interleaved(table: ServingTable, decode_s: Column) -> dict[str, Column]:
     passes = lengths.reply_tokens / machine.pass_tokens
     asked = {"B": table.batch_size / table.batch_ways, "P": lengths.mean_read_tokens, "G": passes}
     load = np.asarray(prefill_share(**asked, chunk_tokens=np.maximum(table.chunk_tokens, 1.0)))
-    rows = np.flatnonzero((table.chunk_tokens > 0) & (load <= MOST_PREFILL_SHARE))
+    rows = np.flatnonzero((table.chunk_tokens > 0) & (load <= MOST_PREFILL_SHARE) & ~_is_spare(table, load))
     some, filled = table.rows(rows), read_tokens(table)
     mixed_s = _wide(
         serving_pass(machine, decode_pass(some.columns, machine, chunk_tokens=filled[rows])).expected_s, some
@@ -269,6 +272,12 @@ def _interleaved(table: ServingTable, decode_s: Column) -> dict[str, Column]:
         "served_requests_per_s": np.asarray(requests_per_s(B=some.batch_size, T_token_s=pass_s, G=passes)),
         "servers_ratio": np.zeros(len(rows)),
     }
+
+
+def _is_spare(table: ServingTable, load: Column) -> NDArray[np.bool_]:
+    """Chunks of which half is searched, too, and would do: it holds every prompt, and few passes read."""
+    half, longest = table.chunk_tokens / 2, max(table.machine.setting.lengths.read_tokens)
+    return np.isin(half, table.chunk_tokens) & (half >= longest) & (2 * load <= MOST_SPARE_LOAD)
 
 
 def _disaggregated(job: ServingJob, table: ServingTable, readers: ServingTable, decode_s: Column) -> dict[str, Column]:
