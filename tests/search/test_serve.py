@@ -200,3 +200,25 @@ def test_a_large_fleet_is_as_full_in_simulation_as_a_small_one() -> None:
     assert ten.fleet.servers == pytest.approx(10 * one.fleet.servers, rel=0.1)
     assert ten.tpot.mean_s == pytest.approx(one.tpot.mean_s, rel=0.15)  # whole servers are not as full
     assert one.tpot.mean_s == pytest.approx(1 / one.tokens_per_s_per_user, rel=0.15)
+
+
+def test_plans_beyond_the_limits_are_among_the_refused() -> None:
+    answer = llama(tpot="20ms", ttft="2s", on="v5e:4x4")
+    reasons = [each.reason for each in answer.rejected]
+
+    assert "their first token takes longer than 2.00 s on average" in reasons
+    assert "a token takes them longer than 20.0 ms on average" in reasons
+
+
+def test_a_server_that_is_seldom_asked_has_places_for_requests_that_come_at_once() -> None:
+    # One in ten seconds, each 15 s long: 1.5 run on average, and with a place for one alone they would queue for long.
+    best = ridgeline.serve("llama3.1-70b", on="v6e:2x4", prompt_len=1000, generate_len=1000, rate=0.1).best
+
+    assert best.fleet is not None
+    assert best.fleet.servers == 1
+    assert best.plan.batch >= 5
+    assert best.ttft.mean_s < 0.5
+    million_usd = best.fleet.usd_per_million_output_tokens
+    assert million_usd == pytest.approx((best.fleet.usd_per_hour or 0) / (3600 * 0.1 * 1000) * 1e6)
+    assert million_usd is not None
+    assert million_usd > (best.cost_per_million_output_tokens_usd or 0)

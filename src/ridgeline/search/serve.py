@@ -35,7 +35,7 @@ from ridgeline.search.serving_words import (
     serving_notes,
     too_slow_reasons,
 )
-from ridgeline.units import format_things
+from ridgeline.units import format_seconds, format_things
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -116,7 +116,8 @@ def serve(
     began_s = perf_counter()
     asked = tuple(slices) or (job.hardware,)
     searched = list(_searches(job, asked, progress))
-    ranked, rejected = _ranked(job, searched), tuple(_rejected(searched))
+    ranked = _ranked(job, searched)
+    rejected = (*_late(job.workload, ranked), *_rejected(searched))
     statistics = SearchStatistics(
         plans=sum(each.found.costed for each in searched),
         seconds=perf_counter() - began_s,
@@ -338,6 +339,18 @@ def _frontier(ranked: _Ranked, meets: NDArray[np.bool_]) -> list[int]:
 def _point(job: ServingJob, searched: Sequence[_Searched], ranked: _Ranked, row: int) -> ServingPoint:
     found = searched[int(ranked.of[row])].found
     return serving_point(found, int(ranked.index[row]), requests_per_s=job.workload.rate)
+
+
+def _late(workload: ServingWorkload, ranked: _Ranked) -> Iterator[Rejected]:
+    """Plans that fit, and whose means are beyond the limits."""
+    for what, limit_s, times_s in (
+        ("their first token takes", workload.ttft_s, ranked.ttft_s),
+        ("a token takes them", workload.tpot_s, ranked.tpot_s),
+    ):
+        late = 0 if limit_s is None else int((times_s > limit_s).sum())
+        if limit_s is not None and late:
+            reason = f"{what} longer than {format_seconds(limit_s)} on average"
+            yield Rejected(family=f"{late:,} of {len(times_s):,} that fit", reason=reason, plans=late)
 
 
 def _rejected(searched: Sequence[_Searched]) -> Iterator[Rejected]:
