@@ -60,7 +60,7 @@ _BREAKDOWN: Final = {
 _ROOM: Final = 1.15
 """Space around the points of the chart."""
 
-_LEGEND_ROOM: Final = 10
+_LEGEND_ROOM: Final = 16
 """Space above the curves of the breakdown, for their names."""
 
 _SHOWN_POINTS: Final = 12
