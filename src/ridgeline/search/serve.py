@@ -174,7 +174,10 @@ def _search(job: ServingJob, hardware: Slice) -> _Searched:
 def _gains(job: ServingJob, slices: Sequence[Slice], best: ServingPoint) -> Iterator[DtypeGain]:
     """Narrower precisions, each with its best plan, where it saves more than all that are nowhere narrower."""
     spent, found = _spent(best), [(best.plan.dtypes, 0.0)]
+    compared = searched_dtypes(job)
     for dtypes in narrower_dtypes(job, best.plan.dtypes):
+        if dtypes in compared:
+            continue
         point = _best_with(job, dtypes, slices)
         if point is None:
             continue

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ridgeline.job.job import Dtype
     from ridgeline.job.serving import ServingDtypes, ServingJob
 
+_NARROWEST_COUNTS: Final = 16
+
 OPEN_KEYS: Final = ("weights", "kv_cache", "compute")
 """Precisions that a job can leave open."""
 
@@ -46,8 +48,16 @@ def narrower_dtypes(job: ServingJob, than: ServingDtypes) -> tuple[ServingDtypes
 
 
 def width_bytes(dtypes: ServingDtypes) -> float:
-    """Bytes of an element of each kind together: of plans as cheap, the one where they are most is taken."""
-    return sum(_widths(dtypes))
+    """Bytes of an element of each kind together, those of the narrowest counted many times over.
+
+    Of plans as cheap that is taken where this is most: 8 bits throughout before 16 bits beside 4.
+
+    >>> from ridgeline.job.serving import ServingDtypes
+    >>> width_bytes(ServingDtypes(weights="fp8")) > width_bytes(ServingDtypes(experts="int4"))
+    True
+    """
+    widths = _widths(dtypes)
+    return sum(widths) + _NARROWEST_COUNTS * min(widths)
 
 
 def no_wider(one: ServingDtypes, other: ServingDtypes) -> bool:
