@@ -47,6 +47,7 @@ server_ratio = "2:6"
 prefill_batch = 4
 memory_utilization = 0.85
 page_tokens = 32
+cache = "spread"
 speculation = { draft_tokens = 3, acceptance = 0.8, draft_model = "llama3.2-1b" }
 dtypes = { weights = "bf16", kv_cache = "int8", compute = "bf16" }
 attention = { kernel = "splash", block_q = 512, block_kv = 512 }
@@ -87,6 +88,7 @@ def test_every_key_of_a_serving_job_is_understood(file: Path) -> None:
         prefill_batch=4,
         memory_utilization=0.85,
         page_tokens=32,
+        cache="spread",
         speculation=Speculation(
             draft_tokens=3,
             acceptance_fraction=0.8,

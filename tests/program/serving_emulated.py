@@ -85,7 +85,7 @@ def job_of(question: Mapping[str, Any]) -> ServingJob:
         "model": question["model"],
         "hardware": SLICES[math.prod(question["decode"].values())],
         "workload": {"prompt_len": PROMPT_LEN, "generate_len": GENERATE_LEN, "batch": BATCH},
-        "plan": plan | {"dtypes": dtypes, "prefill_batch": BATCH},
+        "plan": plan | {"dtypes": dtypes, "prefill_batch": BATCH, "cache": question.get("cache", "heads")},
     }
     return read_serving_job("question", settings(tables))
 

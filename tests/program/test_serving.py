@@ -66,6 +66,14 @@ TOLERANCE = 1e-5
 EIGHT_BITS = {"int8": 0.03, "fp8": 0.1}
 """Of logits beside an 8-bit cache: int8 has steps of 1/254 of a head's largest number, e4m3 of 1/16 of each."""
 
+SPREAD = {
+    "grouped-query": {"tp": 8},
+    "multi-query, tied": {"tp": 8},
+    "local and global": {"tp": 8},
+    "latent": {"dp": 2, "tp": 4},
+}
+"""Meshes of decode with more devices than key-value heads, which share out the sequences of the cache."""
+
 
 def question(model: str, prefill: dict[str, int], decode: dict[str, int], **more: str) -> dict[str, Any]:
     return {"model": MODELS[model], "prefill": prefill, "decode": decode, **more}
@@ -78,6 +86,10 @@ QUESTIONS = {
     "local and global on tp=8": question("local and global", {"tp": 8}, {"tp": 8}),
     "latent on a mesh": question("latent", {"tp": 8}, {"dp": 2, "tp": 4}),
     "mixture of experts on a mesh": question("mixture of experts", {"dp": 2, "tp": 4}, {"ep": 4, "tp": 2}),
+    **{
+        f"{model}, its cache spread": question(model, {"tp": 8}, decode, cache="spread")
+        for model, decode in SPREAD.items()
+    },
     **{dtype: question("grouped-query", {"tp": 1}, {"tp": 1}, kv_cache=dtype) for dtype in EIGHT_BITS},
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from time import process_time
+from typing import Literal
 
 import pytest
 
@@ -222,3 +223,12 @@ def test_a_server_that_is_seldom_asked_has_places_for_requests_that_come_at_once
     assert million_usd == pytest.approx((best.fleet.usd_per_hour or 0) / (3600 * 0.1 * 1000) * 1e6)
     assert million_usd is not None
     assert million_usd > (best.cost_per_million_output_tokens_usd or 0)
+
+
+@pytest.mark.parametrize("cache", ["heads", "spread"])
+def test_a_cache_is_split_as_the_job_pins_it(cache: Literal["heads", "spread"]) -> None:
+    job = llama(on="v5e:4x4", decode_mesh="tp=16").job
+
+    answer = ridgeline.serve(replace(job, plan=replace(job.plan, cache=cache)))
+
+    assert {point.plan.cache for point in (answer.best, *answer.frontier)} == {cache}

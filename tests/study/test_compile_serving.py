@@ -102,6 +102,24 @@ def test_each_phase_has_the_collectives_of_its_own_mesh(answer: dict[str, Any]) 
     assert axes == {"prefill": {"tp+kv_copy"}, "decode": {"tp"}}
 
 
+def test_a_spread_cache_has_no_copies_and_sends_queries_and_outputs(own_cache: None, file: Path) -> None:
+    del own_cache
+    text = file.read_text(encoding="utf-8").replace(
+        "decode = { dp = 2, tp = 2 }", 'decode = { tp = 4 }\ncache = "spread"'
+    )
+    spread_file = file.with_name("spread.toml")
+    spread_file.write_text(text, encoding="utf-8")
+
+    found = compiled_serving_json(compile_serving(read_serving_job(str(spread_file))))["decode"]
+
+    # 8 of 16 sequences and one of two heads a device, as two devices for each head share its sequences out.
+    assert found["memory"]["aliased_bytes"] == LAYERS * 8 * CONTEXT * TOKEN_BYTES / 2
+    assert found["memory"]["predicted_parts"]["kv_cache_bytes"] == found["memory"]["aliased_bytes"]
+    sent = [each for each in found["collectives"] if each["kind"] == "all_to_all"]
+    assert {each["axis"] for each in sent} == {"kv_copy"}
+    assert sum(each["count"] for each in sent) == 2 * LAYERS  # queries there, and what comes of them back
+
+
 def test_the_json_answer_has_a_part_for_each_phase(answer: dict[str, Any]) -> None:
     keys = {"memory", "collectives", "flops", "predicted_flops", "heaviest", "compile_s", "cached"}
 

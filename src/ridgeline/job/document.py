@@ -19,7 +19,7 @@ from ridgeline.job.job import (
     OptimizerState,
     TokenExchange,
 )
-from ridgeline.job.serving import Mode
+from ridgeline.job.serving import CacheSplit, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -239,6 +239,7 @@ class ServingPlanTable(_Table):
     prefill_chunk: _Quantity | None = None
     memory_utilization: _Quantity | None = None
     page_tokens: _Quantity | None = None
+    cache: CacheSplit | None = None
     speculation: SpeculationTable | None = None
     dtypes: ServingDtypesTable = ServingDtypesTable()
     attention: AttentionTable = AttentionTable()

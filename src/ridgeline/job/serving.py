@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ridgeline.job.traffic import Length, Trace
     from ridgeline.model.spec import ModelSpec
 
+CacheSplit: TypeAlias = Literal["heads", "spread"]
+"""Devices beyond the key-value heads hold copies of their cache, or share out sequences and tokens."""
+
 Phase: TypeAlias = Literal["prefill", "decode"]
 """The two programs of a server."""
 
@@ -147,6 +150,7 @@ class ServingPlan:
         prefill_chunk: Tokens of prompts in a pass of an interleaved server; None leaves it to the planner.
         memory_utilization: Part of a device's memory that the engine takes; None for what engines take by default.
         page_tokens: Tokens of a page of the KV cache; None for the engine's own.
+        cache: How decode splits the KV cache beyond its heads; None leaves it to the planner.
         speculation: What is drafted ahead; None for nothing.
         dtypes: Precisions.
         open_dtypes: Which of them (`weights`, `kv_cache`, `compute`) may be narrower than `dtypes` says.
@@ -162,6 +166,7 @@ class ServingPlan:
     prefill_chunk: int | None = None
     memory_utilization: float | None = None
     page_tokens: int | None = None
+    cache: CacheSplit | None = None
     speculation: Speculation | None = None
     dtypes: ServingDtypes = field(default_factory=ServingDtypes)
     open_dtypes: tuple[str, ...] = ()

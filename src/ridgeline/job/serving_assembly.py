@@ -68,6 +68,7 @@ def serving_plan(table: ServingPlanTable, batch: int | None, asked: Asked, origi
         prefill_chunk=_whole(table.prefill_chunk, "plan.prefill_chunk", "tokens", origin),
         memory_utilization=_memory_utilization(table.memory_utilization, origin.of("plan.memory_utilization")),
         page_tokens=_whole(table.page_tokens, "plan.page_tokens", "tokens", origin),
+        cache=table.cache,
         speculation=_speculation(table.speculation, asked, origin),
         dtypes=ServingDtypes(**_serving_dtypes(table, origin)),
         open_dtypes=tuple(key for key, name in _named_dtypes(table).items() if name == ANY and key != "experts"),

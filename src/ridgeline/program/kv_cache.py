@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from jax.sharding import Mesh
 
     from ridgeline.job.job import Dtype
+    from ridgeline.job.sharding import Axes
     from ridgeline.model.operations import Layer
     from ridgeline.program.serving import ServingProgram
 
@@ -117,7 +118,20 @@ class CachedKeys:
         slots = key.shape[1]
         # A chunk's slots fill again from the first; a window's are all in use once it has been full.
         newest = self.start % slots if operation.span.kind == "chunked" else self.start
-        return dot_product(query, key, value, sinks, seen=(jnp.arange(slots) <= newest)[None])
+        seen = (jnp.arange(slots) <= newest)[None]
+        if not self.program.layout.spreads_cache:
+            return dot_product(query, key, value, sinks, seen=seen)
+        layout, heads = self.program.layout, operation.num_cached_heads
+        where_cached = layout.cache_batch(heads), (), layout.kv_heads(heads), ()
+        context = dot_product(self._moved(query, *where_cached), key, value, sinks, seen=seen)
+        return self._moved(self._moved(context, *where_cached), layout.batch, (), layout.tensor, ())
+
+    def _moved(self, array: Array, *axes: Axes) -> Array:
+        """The array laid out so; where it lies elsewhere, it is sent."""
+        import jax
+        from jax.sharding import NamedSharding, PartitionSpec
+
+        return jax.lax.with_sharding_constraint(array, NamedSharding(self.mesh, PartitionSpec(*axes)))
 
     def _read(self, name: str) -> Array:
         """This round's part of the cache, the tokens at hand among it: [B, T, K, H] as attention takes them."""
@@ -152,7 +166,9 @@ def _abstract_arrays(program: ServingProgram, mesh: Mesh, layer: Layer, count: i
             continue
         heads, slots = operation.num_cached_heads, num_slots(operation, context_len=program.context_len)
         layout = program.layout
-        sharding = NamedSharding(mesh, PartitionSpec(None, layout.batch, layout.kv_heads(heads), layout.slots))
+        sharding = NamedSharding(
+            mesh, PartitionSpec(None, layout.cache_batch(heads), layout.kv_heads(heads), layout.slots)
+        )
         widths = {"key": operation.qk_head_dim, "value": operation.v_head_dim}
         for name, width in ({"key": operation.cache_elements} if operation.caches_latents else widths).items():
             shape = count, program.global_batch, heads, slots

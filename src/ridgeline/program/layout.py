@@ -51,6 +51,7 @@ class Layout:
         degrees: Of each axis that is larger than 1.
         is_stationary: Weights lie as they are used; none is gathered.
         is_one_token: A pass computes one token of each sequence, which no axis splits.
+        spreads_cache: Devices beyond the key-value heads share out the sequences of a cache instead of holding copies.
         experts_on_fsdp: The fsdp axis stores experts whole, some on each device, instead of a part of each.
         is_outside: Of arrays outside the layers, whose sequences the stages of a pipeline share out too.
     """
@@ -58,6 +59,7 @@ class Layout:
     degrees: Mapping[str, int]
     is_stationary: bool = False
     is_one_token: bool = False
+    spreads_cache: bool = False
     experts_on_fsdp: bool = False
     is_outside: bool = False
 
@@ -109,6 +111,11 @@ class Layout:
     def kv_heads(self, count: int) -> Axes:
         """Mesh axes that split `count` key-value heads; a single one is on every device."""
         return self._tensor_axes("kv_heads", count)
+
+    def cache_batch(self, count: int) -> Axes:
+        """Mesh axes that split the sequences of a cache with `count` key-value heads."""
+        heads = self.kv_heads(count)
+        return self.batch + (tuple(axis for axis in self.tensor if axis not in heads) if self.spreads_cache else ())
 
     @property
     def stream(self) -> tuple[Axes, ...]:

@@ -117,7 +117,12 @@ def serving_program(job: ServingJob, phase: Phase) -> ServingProgram:
         phase=phase,
         tree=tree,
         scans=layer_scans(job.model, tree),
-        layout=Layout(degrees=with_copies(mesh, tree), is_stationary=True, is_one_token=phase == "decode"),
+        layout=Layout(
+            degrees=with_copies(mesh, tree),
+            is_stationary=True,
+            is_one_token=phase == "decode",
+            spreads_cache=phase == "decode" and plan.cache == "spread",
+        ),
         global_batch=batch,
         prompt_len=job.workload.prompt_len,
         context_len=job.workload.context_len,
@@ -160,7 +165,9 @@ def _check_sizes(program: ServingProgram) -> None:
     layout.check_weights((tensor for tensor, _ in program.weights.values()), where=where)
     layout.check_size(program.seq_len, layout.stream[1], what="the prompt", where=where)
     layout.check_size(program.context_len, layout.slots, what="the context", where=where)
-    layout.check_size(program.global_batch, layout.batch, what="the batch", where=where)
+    for operation in attentions(program.tree):
+        axes = layout.cache_batch(operation.num_cached_heads)
+        layout.check_size(program.global_batch, axes, what="the batch", where=where)
 
 
 def _unknown_parts(job: ServingJob, phase: Phase) -> Iterator[tuple[str, object]]:

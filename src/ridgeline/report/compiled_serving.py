@@ -109,6 +109,7 @@ def _rows(answer: PhaseAnswer) -> Iterator[tuple[str, Cell]]:
     mesh = " ".join(f"{axis}={degree}" for axis, degree in answer.mesh.items() if degree > 1) or "one device"
     copies = program.layout.num_kv_copies
     held = f", {copies} copies of each key-value head" if copies > 1 else ""
+    held += ", sequences of the cache spread over all" if program.layout.spreads_cache else ""
     yield "mesh", Cell(text=f"{mesh}{held}", tone="strong")
     sequences = format_things(program.global_batch, "prompt" if answer.phase == "prefill" else "sequence")
     tokens = f"of {program.prompt_len:,} tokens" if answer.phase == "prefill" else "a token each"

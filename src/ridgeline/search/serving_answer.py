@@ -11,12 +11,9 @@ if TYPE_CHECKING:
     from ridgeline.cost.explain import Derivation
     from ridgeline.cost.work import Part
     from ridgeline.hardware.slice import Slice
-    from ridgeline.job.serving import Mode, ServingDtypes, ServingJob
+    from ridgeline.job.serving import CacheSplit, Mode, ServingDtypes, ServingJob
     from ridgeline.search.answer import MemoryEstimate, Rejected, SearchStatistics
     from ridgeline.search.engine.latency import Quantiles
-
-CacheSplit: TypeAlias = Literal["heads", "spread"]
-"""Devices beyond the key-value heads hold copies of their cache, or share out sequences and tokens."""
 
 ServingBound: TypeAlias = Literal["hbm", "compute", "ici", "network", "overhead"]
 """What a pass of decoding mainly waits for."""

@@ -176,7 +176,7 @@ def candidates(
         decode: Meshes of servers that decode; interleaved ones have no others.
         prefill: Meshes of servers that only read prompts.
     """
-    table = decode_table(machine, decode, batch=job.workload.batch, chunks=_chunks(job))
+    table = decode_table(machine, decode, batch=job.workload.batch, chunks=_chunks(job), cache=job.plan.cache)
     readers = prefill_table(machine, prefill, prompts=job.plan.prefill_batch)
     costed = len(table) + len(readers)
     table, readers = _fitting(table), _fitting_readers(readers)

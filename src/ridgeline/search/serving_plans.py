@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ridgeline.cost.serving.machine import ServingMachine
     from ridgeline.cost.training.memory import MemoryColumns
     from ridgeline.cost.work import Number
+    from ridgeline.job.serving import CacheSplit
     from ridgeline.model.operations import ModelTree
     from ridgeline.search.serving_meshes import ServingMesh
 
@@ -162,12 +163,14 @@ def fits(table: ServingTable, *, chunk_tokens: Number) -> NDArray[np.bool_]:
     return np.broadcast_to(np.asarray(memory.total_bytes - own + needed <= engine_bytes(machine)), len(table))
 
 
-def plainest_table(machine: ServingMachine, meshes: Sequence[ServingMesh], *, batch: int | None) -> ServingTable:
+def plainest_table(
+    machine: ServingMachine, meshes: Sequence[ServingMesh], *, batch: int | None, cache: CacheSplit | None = None
+) -> ServingTable:
     """Of every mesh, and both ways to split a cache, a server that only decodes; without a batch, its smallest."""
     splits = [
         (index, spread, batch or mesh.least_batch)
         for index, mesh in enumerate(meshes)
-        for spread in _spreads(mesh, machine.setting.tree)
+        for spread in _spreads(mesh, machine.setting.tree, cache)
         if (batch or mesh.least_batch) % mesh.least_batch == 0
     ]
     columns = np.array(splits, dtype=np.float64).reshape(-1, 3)
@@ -176,10 +179,15 @@ def plainest_table(machine: ServingMachine, meshes: Sequence[ServingMesh], *, ba
 
 
 def decode_table(
-    machine: ServingMachine, meshes: Sequence[ServingMesh], *, batch: int | None, chunks: Sequence[int]
+    machine: ServingMachine,
+    meshes: Sequence[ServingMesh],
+    *,
+    batch: int | None,
+    chunks: Sequence[int],
+    cache: CacheSplit | None = None,
 ) -> ServingTable:
     """Every plan of servers that decode; a chunk of 0 is for servers that do nothing else."""
-    least = plainest_table(machine, meshes, batch=batch)
+    least = plainest_table(machine, meshes, batch=batch, cache=cache)
     room, _ = concurrency(least.columns, machine, chunk_tokens=0.0)
     most = np.broadcast_to(np.asarray(room), len(least))
     rows = [
@@ -223,12 +231,12 @@ def _table(
     )
 
 
-def _spreads(mesh: ServingMesh, tree: ModelTree) -> tuple[float, ...]:
-    """Both ways to split a cache where they differ: where matrices are split in more ways than it has heads."""
+def _spreads(mesh: ServingMesh, tree: ModelTree, cache: CacheSplit | None) -> tuple[float, ...]:
+    """Both ways to split a cache, or the pinned one, where they differ: where there are more ways than heads."""
     fewest = min((operation.num_cached_heads for operation, _ in cached_attentions(tree)), default=mesh.tensor_ways)
-    return (
-        (0.0, 1.0) if float(kv_head_shards(K=float(fewest), Y=float(mesh.tensor_ways))) < mesh.tensor_ways else (0.0,)
-    )
+    if float(kv_head_shards(K=float(fewest), Y=float(mesh.tensor_ways))) >= mesh.tensor_ways:
+        return (0.0,)
+    return (0.0, 1.0) if cache is None else (float(cache == "spread"),)
 
 
 def _batches(least: int, room_size: float, pinned: int | None) -> Iterator[int]:

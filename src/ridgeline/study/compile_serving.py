@@ -171,7 +171,8 @@ def _answered(
         prompt_len=job.workload.prompt_len,
         row_elements=LANES if own_compiler(job.hardware) == "tpu" else 1,
     )
-    columns = PhaseColumns(degrees=mesh, batch_size=program.global_batch)
+    spread = float(program.layout.spreads_cache)
+    columns = PhaseColumns(degrees=mesh, batch_size=program.global_batch, cache_spread_share=spread)
     flops = serving_flops(setting, columns, program.phase, block_keys=_block_keys(program, is_tpu=compiler == "tpu"))
     return PhaseAnswer(
         phase=program.phase,
@@ -231,6 +232,7 @@ def _as_served(job: ServingJob) -> ServingJob:
         decode=dict(best.decode) or {"tp": 1},
         prefill=dict(best.prefill) or {"tp": 1},
         prefill_batch=plan.prefill_batch or best.prefill_batch or None,
+        cache=best.cache if job.plan.cache is None else job.plan.cache,
         dtypes=best.dtypes,
     )
     workload = replace(job.workload, batch=job.workload.batch or best.batch)
