@@ -116,11 +116,11 @@ def gather_and_sum(group: str, transfer: Transfer, *, setting: TrainingSetting) 
     return replace(gathered, unhidden_share=_unhidden(efficiency.unhidden_gather, transfer, setting=setting)), summed
 
 
-def _unhidden(within: float, transfer: Transfer, *, setting: TrainingSetting) -> Number:
+def _unhidden(inside_share: float, transfer: Transfer, *, setting: TrainingSetting) -> Number:
     """What of a transfer of FSDP nothing hides: one share inside a node of GPUs, another across nodes."""
     if setting.hardware.chip.switch is None:
-        return within
-    return within + (setting.efficiency.unhidden_network - within) * smaller(transfer.network_steps, 1.0)
+        return inside_share
+    return inside_share + (setting.efficiency.unhidden_network - inside_share) * smaller(transfer.network_steps, 1.0)
 
 
 def traffic_part(
