@@ -235,7 +235,8 @@ def _as_served(job: ServingJob) -> ServingJob:
         cache=best.cache if job.plan.cache is None else job.plan.cache,
         dtypes=best.dtypes,
     )
-    workload = replace(job.workload, batch=job.workload.batch or best.batch)
+    devices = prod(best.decode.values()) if best.cache == "spread" else 1  # of which each has its share of sequences
+    workload = replace(job.workload, batch=job.workload.batch or max(best.batch // devices, 1) * devices)
     return replace(job, plan=pinned, workload=workload)
 
 
