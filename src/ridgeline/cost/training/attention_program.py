@@ -47,6 +47,26 @@ they have.
 Source: https://github.com/openxla/tokamax (783ea957, tokamax/data/autotuning/nvidia_h100_80gb_hbm3): the best
 `pallas_triton_flash_attention` over the best `pallas_mosaic_gpu_flash_attention`."""
 
+_SPLASH_TILE_START: Final = 0.82
+"""Time that splash takes to start a tile, which training runs, over what tokamax's flash attention takes, on v5p.
+
+A head of 2 by 8,192 queries and keys in tiles of 512, a window of 1,024: 73.6 us forward, the slope between 16 and 88
+heads. Computed are 1,472 keys of a query; the fraction of the peak and the start of a row are those of the calibration.
+Source: apple/axlearn (c40b39a5, axlearn/common/flash_attention/tpu_attention_benchmark.py, 2025-01-07); derived."""
+
+_TIMED_FLASH: Final = frozenset({"v3", "v4", "v5e", "v5p"})
+"""v5p, whose attention was timed in tokamax's flash attention alone, and the chips that borrow its times."""
+
+
+def tile_start_ratio(chip_name: str) -> float:
+    """Time that the attention of a training step takes to start a tile, over the calibrated kernel's; 1 if not known.
+
+    >>> tile_start_ratio("v5p"), tile_start_ratio("tpu7x")
+    (0.82, 1.0)
+    """
+    return _SPLASH_TILE_START if chip_name in _TIMED_FLASH else 1.0
+
+
 SCORE_PASSES: Final = (6, 9)
 """Reads and writes of all scores where no kernel fuses attention on a GPU, forward and backward.
 

@@ -23,7 +23,12 @@ from ridgeline.cost.roofline import (
     matmul_flops,
 )
 from ridgeline.cost.training.accumulation import added_gradient_bytes
-from ridgeline.cost.training.attention_program import score_passes, scores_traffic_bytes, slower_ratios
+from ridgeline.cost.training.attention_program import (
+    score_passes,
+    scores_traffic_bytes,
+    slower_ratios,
+    tile_start_ratio,
+)
 from ridgeline.cost.training.context import PARTIAL_BYTES, causal_imbalance, ring_handed_bytes, ring_merge_bytes
 from ridgeline.cost.training.expert_bias import BACKWARD_BYTES, FORWARD_BYTES, expert_bias_bytes
 from ridgeline.cost.training.rotary import BACKWARD_MOVES, FORWARD_MOVES, unfused_rotary_bytes
@@ -216,7 +221,7 @@ def _fused_attention_s(
         visible_keys=visible_keys,
         sequence_keys=setting.seq_len / op.tokens_per_key,
         tile=_tile(setting, columns, num_keys=setting.seq_len / op.tokens_per_key),
-        tile_pairs=efficiency.attention_tile_pairs,
+        tile_pairs=efficiency.attention_tile_pairs * tile_start_ratio(setting.hardware.chip.name),
         row_keys=efficiency.attention_row_keys,
     )
     flops = _attention_flops(op, rows=rows, setting=setting, columns=columns)
