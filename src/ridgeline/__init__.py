@@ -68,7 +68,9 @@ if TYPE_CHECKING:
     from ridgeline.study.compile_job import CompileAnswer
     from ridgeline.study.compile_serving import compile_serving
     from ridgeline.study.compiled_program import ProgramName
-    from ridgeline.study.export_job import ExportAnswer
+    from ridgeline.study.export_jetstream import export_jetstream
+    from ridgeline.study.export_job import export_job
+    from ridgeline.study.export_vllm import export_vllm
     from ridgeline.study.serve_job import serve
     from ridgeline.study.steps.calibrate import calibrate
     from ridgeline.study.validate import validate
@@ -100,7 +102,9 @@ __all__ = [
     "duration_in",
     "einsum",
     "expert_routing",
+    "export_jetstream",
     "export_job",
+    "export_vllm",
     "farthest_hops",
     "find_notation",
     "layer_communication",
@@ -140,6 +144,9 @@ _QUESTIONS = {
     "compile_function": "ridgeline.study.compile_function",
     "compile_serving": "ridgeline.study.compile_serving",
     "decode_laws": "ridgeline.cost.laws.decoding",
+    "export_jetstream": "ridgeline.study.export_jetstream",
+    "export_job": "ridgeline.study.export_job",
+    "export_vllm": "ridgeline.study.export_vllm",
     "find_notation": "ridgeline.job.notation",
     "dtype_speedups": "ridgeline.cost.questions.machine",
     "duration_in": "ridgeline.units",
@@ -327,29 +334,6 @@ def compile_job(
         limits=limits,
         progress=progress or (lambda _: None),
     )
-
-
-def export_job(job: str | Job, **arguments: Unpack[Arguments]) -> ExportAnswer:
-    """What MaxText is told so that it runs a job's plan (the verb `export`).
-
-    Args:
-        job: A job, a job file (.toml), or a model: its name or its config.json. What it leaves open is chosen first.
-        arguments: As for `train`.
-
-    Raises:
-        InputError: The question is malformed, or MaxText has no word for a part of it; the message names it.
-        InfeasibleError: There is no plan at all.
-
-    >>> import ridgeline
-    >>> answer = ridgeline.export_job(
-    ...     "llama3.1-8b", on="v6e:4x4", seq_len=8192, global_batch=32, mesh="fsdp=16", remat="full"
-    ... )
-    >>> answer.config.settings["ici_fsdp_parallelism"], answer.topology
-    (16, 'v6e-16')
-    """
-    from ridgeline.study.export_job import export_job as export_whole
-
-    return export_whole(_job(job, arguments))
 
 
 def train_laws(

@@ -74,7 +74,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Let --output replace a file.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, in base units.")] = False,
 ) -> None:
-    """The exact configuration and command that run a job in MaxText, or serve it in vLLM.
+    """The exact configuration and command that run a job in MaxText, or serve it in vLLM or JetStream.
 
     What the job leaves open is chosen first, as `compile` does. Keys and values are checked against those of the
     version that is named; what that program cannot be told is refused by name. A run in MaxText measures: it reads

@@ -19,12 +19,16 @@ from ridgeline.cost.serving.memory import vocabulary_size
 from ridgeline.errors import InfeasibleError
 from ridgeline.export.jetstream import check_job, jetstream_config
 from ridgeline.job.job import BYTES_OF
+from ridgeline.job.whole import whole_serving_job
 from ridgeline.model.tree import model_tree
 from ridgeline.search.serve import serve
 from ridgeline.units import format_bytes
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from ridgeline.export.maxtext import MaxTextConfig
+    from ridgeline.job.origin import Arguments
     from ridgeline.job.serving import ServingJob
     from ridgeline.search.serving_answer import ServingPoint
 
@@ -53,13 +57,18 @@ class JetstreamAnswer:
     usable_bytes: float
 
 
-def export_jetstream(job: ServingJob) -> JetstreamAnswer:
+def export_jetstream(job: str | ServingJob, **arguments: Unpack[Arguments]) -> JetstreamAnswer:
     """The best plan of tensor parallelism alone, with as many of its sequences as MaxText's caches have room for.
+
+    Args:
+        job: A job, a job file (.toml), or a model: its name or its config.json.
+        arguments: As for `serve`.
 
     Raises:
         InputError: MaxText's engine has no word for a part of the job.
         InfeasibleError: No plan fits or meets the limits, or not one slot fits.
     """
+    job = whole_serving_job(job, arguments)
     check_job(job)
     tensor, plan = job.hardware.num_devices, job.plan
     mesh = plan.decode or {"tp": tensor}

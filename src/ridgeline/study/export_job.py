@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Final
 from ridgeline.cost.kernel_time import LANES
 from ridgeline.errors import InputError
 from ridgeline.export.maxtext import maxtext_config, topology_name
+from ridgeline.job.whole import whole_job
 from ridgeline.search.setting import job_efficiency
 from ridgeline.study.chosen_job import chosen_job
 from ridgeline.units import bytes_in
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from ridgeline.export.maxtext import MaxTextConfig
     from ridgeline.hardware.chip import Chip
     from ridgeline.job.job import AttentionKernel, Job
+    from ridgeline.job.origin import Arguments
     from ridgeline.search.answer import PlanEstimate
 
 _LARGEST_BY_DEFAULT: Final = 1024
@@ -44,17 +48,29 @@ class ExportAnswer:
     topology: str | None
 
 
-def export_job(job: Job) -> ExportAnswer:
-    """A job as MaxText is told it; what its plan leaves open is chosen, as `compile` does, attention as estimated.
+def export_job(job: str | Job, **arguments: Unpack[Arguments]) -> ExportAnswer:
+    """What MaxText is told so that it runs a job's plan (the verb `export`); attention is as it was estimated.
+
+    Args:
+        job: A job, a job file (.toml), or a model: its name or its config.json. What it leaves open is chosen first,
+            as `compile` does.
+        arguments: As for `train`.
 
     Raises:
-        InputError: The question contradicts itself, or MaxText has no word for a part of it.
+        InputError: The question is malformed, or MaxText has no word for a part of it; the message names it.
         InfeasibleError: There is no plan at all.
+
+    >>> import ridgeline
+    >>> answer = ridgeline.export_job(
+    ...     "llama3.1-8b", on="v6e:4x4", seq_len=8192, global_batch=32, mesh="fsdp=16", remat="full"
+    ... )
+    >>> answer.config.settings["ici_fsdp_parallelism"], answer.topology
+    (16, 'v6e-16')
     """
-    chosen, estimate = chosen_job(job)
+    chosen, estimate = chosen_job(whole_job(job, arguments))
     chosen = with_attention_as_estimated(chosen)
     try:
-        topology = topology_name(job.hardware)
+        topology = topology_name(chosen.hardware)
     except InputError:
         topology = None  # a run does not need the name
     return ExportAnswer(job=chosen, estimate=estimate, config=maxtext_config(chosen), topology=topology)

@@ -26,16 +26,19 @@ from ridgeline.export.vllm_parallelism import VllmServer, refused
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.job import BYTES_OF
 from ridgeline.job.mesh import FREE
+from ridgeline.job.whole import whole_serving_job
 from ridgeline.model.operations import ExpertMatmul, Recurrence
 from ridgeline.model.tree import model_tree
 from ridgeline.search.serve import serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from typing import Unpack
 
     from ridgeline.export.vllm import VllmConfig
     from ridgeline.export.vllm_parallelism import Role
     from ridgeline.hardware.slice import Slice
+    from ridgeline.job.origin import Arguments
     from ridgeline.job.serving import ServingJob
     from ridgeline.model.operations import ModelTree, Operation
     from ridgeline.search.serving_answer import ServingPoint
@@ -87,22 +90,25 @@ class VllmAnswer:
         return max(ceil(decode * plan.prefill_server_ratio), 1)
 
 
-def export_vllm(job: ServingJob, *, slices: Sequence[Slice] = ()) -> VllmAnswer:
+def export_vllm(job: str | ServingJob, *, slices: Sequence[Slice] = (), **arguments: Unpack[Arguments]) -> VllmAnswer:
     """The best plan of a job that vLLM can be told.
 
     Args:
-        job: The question; what its plan pins is held, the rest is searched as `serve` does.
+        job: A job, a job file (.toml), or a model: its name or its config.json. What its plan pins is held, the rest is
+            searched as `serve` does.
         slices: Slices to choose from; none for the job's own.
+        arguments: As for `serve`.
 
     Raises:
         InputError: vLLM has no word for a part of what the job pins, or for any plan that does as well.
         InfeasibleError: No plan fits or meets the limits, or the engine would not start.
     """
-    check_job(job)
-    _check_model(job)
+    asked = whole_serving_job(job, arguments)
+    check_job(asked)
+    _check_model(asked)
     first: InputError | InfeasibleError | None = None
-    for point in _plans(job, slices):
-        chosen = _chosen(job, point)
+    for point in _plans(asked, slices):
+        chosen = _chosen(asked, point)
         try:
             found = [vllm_config(chosen, each, device_memory(chosen, each)) for each in _servers(chosen, point)]
         except (InputError, InfeasibleError) as error:
@@ -110,7 +116,7 @@ def export_vllm(job: ServingJob, *, slices: Sequence[Slice] = ()) -> VllmAnswer:
         else:
             notes = () if first is None else (f"not the best plan of all: {first.what}",)
             return VllmAnswer(job=chosen, point=point, servers=tuple(found), notes=notes)
-    raise first or refused("any plan of this job", "job", job.model_reference, fix="name the mesh with --mesh")
+    raise first or refused("any plan of this job", "job", asked.model_reference, fix="name the mesh with --mesh")
 
 
 def _plans(job: ServingJob, slices: Sequence[Slice]) -> Iterator[ServingPoint]:
