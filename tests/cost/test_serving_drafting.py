@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from ridgeline.cost.calibration import load_efficiency
+from ridgeline.cost.calibration import load_prior
 from ridgeline.cost.placement import links_of, place
 from ridgeline.cost.serving.device import PhaseColumns, ServingSetting
 from ridgeline.cost.serving.drafting import Drafting
+from ridgeline.cost.serving.efficiency import PRIORS
 from ridgeline.cost.serving.machine import Pass, ServingMachine
 from ridgeline.cost.serving.memory import engine_memory
 from ridgeline.cost.serving.step import serving_pass
@@ -30,7 +31,8 @@ def server(model: str = "llama3.1-70b", drafting: Drafting | None = None) -> Ser
     return ServingMachine(
         setting=setting(model),
         hardware=hardware,
-        efficiency=load_efficiency("v6e").in_whole_steps,
+        efficiency=load_prior("v6e"),
+        serving=PRIORS["TPU"],
         drafting=drafting,
     )
 

@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.cost.calibration import load_efficiency
+from ridgeline.cost.calibration import load_prior
 from ridgeline.cost.placement import links_of, place
 from ridgeline.cost.serving.collectives import SERVING_GROUPS
 from ridgeline.cost.serving.device import PhaseColumns, ServingSetting, held_weight_bytes
+from ridgeline.cost.serving.efficiency import PRIORS
 from ridgeline.cost.serving.machine import Pass, ServingMachine
 from ridgeline.cost.serving.memory import paged_cache_bytes
-from ridgeline.cost.serving.step import PASS_OVERHEAD_S, roofline_s, serving_pass
+from ridgeline.cost.serving.step import roofline_s, serving_pass
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.serving import ServingDtypes
 from ridgeline.model.tree import model_tree
@@ -32,7 +33,8 @@ def machine(model: str, on: str) -> ServingMachine:
             tree=model_tree(load_model(model)), dtypes=ServingDtypes(), context_len=3072, prompt_len=2048
         ),
         hardware=hardware,
-        efficiency=load_efficiency(hardware.chip.name).in_whole_steps,
+        efficiency=load_prior(hardware.chip.name),
+        serving=PRIORS["TPU"],
     )
 
 
@@ -110,7 +112,7 @@ def test_a_pipeline_reads_all_layers_one_stage_after_another_and_holds_its_own()
 
     # Both have 256 sequences at a time on 8 devices; the pipeline sends the stream on, and has a second host.
     sent_s = next(float(part.expected_s) for name, part in staged.walk() if name.endswith("stream/permute"))
-    assert staged.expected_s == pytest.approx(float(apart.expected_s) + sent_s + PASS_OVERHEAD_S)
+    assert staged.expected_s == pytest.approx(float(apart.expected_s) + sent_s + server.serving.host_s)
     split = {"tp": 8, "pp": 2}
     halves, copies = (
         float(held_weight_bytes(server.setting, PhaseColumns(degrees=mesh, batch_size=1)))

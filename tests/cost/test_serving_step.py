@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.cost.calibration import load_efficiency
+from ridgeline.cost.calibration import load_prior
 from ridgeline.cost.placement import links_of, place
 from ridgeline.cost.serving.device import PhaseColumns, ServingSetting
+from ridgeline.cost.serving.efficiency import PRIORS
 from ridgeline.cost.serving.machine import Pass, ServingMachine
-from ridgeline.cost.serving.step import PASS_OVERHEAD_S, roofline_s, serving_pass
+from ridgeline.cost.serving.step import roofline_s, serving_pass
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.serving import ServingDtypes
 from ridgeline.model.tree import model_tree
@@ -36,7 +37,8 @@ def machine(
             prompt_len=prompt_len,
         ),
         hardware=hardware,
-        efficiency=load_efficiency(hardware.chip.name).in_whole_steps,
+        efficiency=load_prior(hardware.chip.name),
+        serving=PRIORS["GPU" if hardware.chip.torus is None else "TPU"],
     )
 
 
@@ -137,7 +139,7 @@ def test_a_pass_with_prompts_takes_less_than_both_apart() -> None:
         for batch, tokens in ((32.0, 256.0), (32.0, 0.0), (0.0, 256.0))
     )
 
-    assert max(one, other) < both < one + other - PASS_OVERHEAD_S
+    assert max(one, other) < both < one + other - server.serving.host_s
 
 
 def test_a_narrow_checkpoint_leaves_its_head_in_bf16_and_a_scale_beside_every_sixteen_elements_of_fp4() -> None:

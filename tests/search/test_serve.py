@@ -193,7 +193,7 @@ def test_a_large_fleet_is_as_full_in_simulation_as_a_small_one() -> None:
     # Ten times the rate needs ten times the servers, each as full: a token takes as long.
     one, ten = (
         ridgeline.serve("llama3.1-8b", on="v6e:2x4", prompt_len=1000, generate_len=1000, rate=rate, batch=680).best
-        for rate in (195, 1950)
+        for rate in (230, 2300)
     )
 
     assert one.fleet is not None

@@ -44,6 +44,7 @@ BOUNDARIES = {
     "src/ridgeline/compiler/maxtext_child.py": "writes what it found, where Ridgeline is not installed",
     "src/ridgeline/compiler/outcome.py": "reads and writes what a child process is told and tells",
     "src/ridgeline/cost/calibration.py": "reads calibration/*.toml",
+    "src/ridgeline/cost/serving/calibration.py": "reads calibration/serving/*.toml",
     "src/ridgeline/export/communication_flags.py": "reads communication_flags.toml",
     "src/ridgeline/export/maxtext_version.py": "reads maxtext_0_2_5.toml",
     "src/ridgeline/export/vllm_version.py": "reads vllm_0_32_0.toml",
@@ -56,6 +57,7 @@ BOUNDARIES = {
     "src/ridgeline/model/zoo.py": "reads zoo/*.toml",
     "src/ridgeline/study/kernels/reading.py": "reads tables of kernel times",
     "src/ridgeline/study/measured/files.py": "reads files of measured records",
+    "src/ridgeline/study/servers/record.py": "reads and writes the record of a fit to servers",
     "src/ridgeline/study/steps/record.py": "reads and writes the record of a fit",
 }
 """The modules that turn text into typed values or back, and so may import a parser."""

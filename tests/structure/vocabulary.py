@@ -24,7 +24,7 @@ LETTERS = explained(NOMENCLATURE, "Letters")
 _UNIT = re.compile(rf"(^|_)({'|'.join(UNITS)})(_per_[a-z]+(_hour)?)*$")
 _PLAIN = re.compile(rf"^num_\w+$|(^|_)({'|'.join(PLAIN_ENDINGS)})(_(of|per|in)_\w+)?$")
 
-FRACTIONS_OF_A_PEAK = {"Efficiency"}
+FRACTIONS_OF_A_PEAK = {"Efficiency", "ServingEfficiency"}
 """Records whose unitless fields are all fractions of a published peak."""
 
 CHOICES = {"larger", "smaller"}

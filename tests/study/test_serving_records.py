@@ -131,7 +131,7 @@ def test_a_submission_shares_its_gpus_among_servers_that_hold_the_weights_and_ro
         (LATENCY, {"mode": "disagg"}, "decode_tp_size not stated"),
         (LATENCY, {"model_path": "nobody/nothing"}, "unknown model"),
         (LATENCY, {"moe_ep_size": 2, "moe_tp_size": 1}, "experts on other GPUs than attention"),
-        (TABLE, {"gpu": "H100-PCIe-80GB"}, "not a GPU of the catalogue"),
+        (TABLE, {"gpu": "Jetson AGX Orin"}, "not a GPU of the catalogue"),
         (TABLE, {"isl": 0}, "isl is not a number above zero"),
         (MLPERF, {"scenario": "Server"}, "a rate under limits on tails"),
     ],

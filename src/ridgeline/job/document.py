@@ -19,7 +19,7 @@ from ridgeline.job.job import (
     OptimizerState,
     TokenExchange,
 )
-from ridgeline.job.serving import CacheSplit, Mode
+from ridgeline.job.serving import CacheSplit, ExpertSplit, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -241,6 +241,7 @@ class ServingPlanTable(_Table):
     page_tokens: _Quantity | None = None
     cache: CacheSplit | None = None
     speculation: SpeculationTable | None = None
+    expert_split: ExpertSplit = "width"
     dtypes: ServingDtypesTable = ServingDtypesTable()
     attention: AttentionTable = AttentionTable()
     compiler: CompilerTable = CompilerTable()

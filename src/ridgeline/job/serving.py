@@ -31,6 +31,9 @@ Statistic: TypeAlias = Literal["mean", "p50", "p90", "p99"]
 Mode: TypeAlias = Literal["interleaved", "disaggregated"]
 """Prompts are read by the servers that decode, a piece with every pass, or by servers of their own."""
 
+ExpertSplit: TypeAlias = Literal["width", "whole"]
+"""On devices of tensor parallelism each expert lies over all, split by its width, or whole on one of them."""
+
 MTP: Final = "mtp"
 """The draft model that is the model's own heads for further tokens."""
 
@@ -109,7 +112,8 @@ class ServingDtypes:
         weights: Of matrices; beside narrow floats, engines leave the embedding and the head in bf16.
         kv_cache: Of keys and values.
         compute: What matmuls are computed in; none is narrower than its weights.
-        experts: Of the weights of experts, where a checkpoint narrows these alone; None for as the others.
+        experts: Of the weights of experts and of the MLPs beside them, where a checkpoint narrows these alone; None for
+            as the others.
     """
 
     weights: Dtype = "bf16"
@@ -152,6 +156,7 @@ class ServingPlan:
         page_tokens: Tokens of a page of the KV cache; None for the engine's own.
         cache: How decode splits the KV cache beyond its heads; None leaves it to the planner.
         speculation: What is drafted ahead; None for nothing.
+        expert_split: How experts lie on devices of tensor parallelism.
         dtypes: Precisions.
         open_dtypes: Which of them (`weights`, `kv_cache`, `compute`) may be narrower than `dtypes` says.
         attention: Kernel and tiles of prefill's attention.
@@ -168,6 +173,7 @@ class ServingPlan:
     page_tokens: int | None = None
     cache: CacheSplit | None = None
     speculation: Speculation | None = None
+    expert_split: ExpertSplit = "width"
     dtypes: ServingDtypes = field(default_factory=ServingDtypes)
     open_dtypes: tuple[str, ...] = ()
     attention: AttentionKernel = field(default_factory=AttentionKernel)

@@ -70,6 +70,7 @@ def serving_plan(table: ServingPlanTable, batch: int | None, asked: Asked, origi
         page_tokens=_whole(table.page_tokens, "plan.page_tokens", "tokens", origin),
         cache=table.cache,
         speculation=_speculation(table.speculation, asked, origin),
+        expert_split=table.expert_split,
         dtypes=ServingDtypes(**_serving_dtypes(table, origin)),
         open_dtypes=tuple(key for key, name in _named_dtypes(table).items() if name == ANY and key != "experts"),
         attention=AttentionKernel(**table.attention.model_dump()),

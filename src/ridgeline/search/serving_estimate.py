@@ -146,13 +146,13 @@ def _breakdown(tree: Part, machine: ServingMachine) -> Breakdown:
     collectives_s, overhead_s = (
         sum(float(part.expected_s) for part in leaves if part.resource == resource) for resource in ("ici", "overhead")
     )
-    weights_s = work.get("hbm.weights", 0.0) / machine.hbm_bytes_per_s
-    cache_s = work.get("hbm.kv_cache", 0.0) / machine.hbm_bytes_per_s
+    weights_s = work.get("hbm.weights", 0.0) / machine.weights_bytes_per_s
+    cache_s = work.get("hbm.kv_cache", 0.0) / machine.cache_bytes_per_s
     beside_s = weights_s + cache_s + collectives_s + overhead_s
     return Breakdown(
         weights_s=weights_s,
         kv_cache_s=cache_s,
-        flops_s=flops_s / machine.efficiency.matmul["bf16"],
+        flops_s=flops_s / machine.efficiency.matmul["bf16"] / machine.serving.arithmetic,
         collectives_s=collectives_s,
         overhead_s=overhead_s,
         other_s=max(float(tree.expected_s) - beside_s, 0.0),

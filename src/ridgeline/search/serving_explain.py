@@ -78,19 +78,22 @@ def _named(derivation: Derivation, quantity: str) -> Derivation:
 def _pass_parts(machine: ServingMachine, best: ServingPoint) -> Iterator[Derivation]:
     """What a pass reads, computes and sends, each at the rate that programs reach."""
     work = {resource: float(amount) for resource, amount in best.step.parts.work.amounts.items() if amount}
-    rate = machine.hbm_bytes_per_s
-    for resource, what in (("hbm.weights", "weights"), ("hbm.kv_cache", "the KV cache")):
+    reads = (
+        ("hbm.weights", "weights", machine.weights_bytes_per_s),
+        ("hbm.kv_cache", "the KV cache", machine.cache_bytes_per_s),
+    )
+    for resource, what, rate in reads:
         if resource in work:
             read = derive(transfer_s, traffic_bytes=work[resource], W_bytes_per_s=rate)
             yield _named(read, f"reading {what}, a pass on one device")
     for resource, amount in work.items():
         kind, _, which = resource.partition(".")
         if kind == "flops":
-            reached = machine.peak_flops_per_s(which) * machine.efficiency.matmul["bf16"]
+            reached = machine.peak_flops_per_s(which) * machine.efficiency.matmul["bf16"] * machine.serving.arithmetic
             busy = derive(compute_s, flops=amount, C_flops_per_s=reached)
             yield _named(busy, f"arithmetic in {which}, a pass on one device, beside the reading")
         if kind == "link":
-            link_rate = machine.link_bytes_per_s * machine.efficiency.link
+            link_rate = machine.link_bytes_per_s * machine.serving.link
             sent = derive(transfer_s, traffic_bytes=amount, W_bytes_per_s=link_rate)
             yield _named(sent, f"links of the {which} group, a pass, were no step shorter than its latency")
 
@@ -106,7 +109,7 @@ def _reading(found: Candidates, index: int) -> Iterator[Derivation]:
     for resource, amount in serving_pass(machine, step).work.amounts.items():
         kind, _, which = resource.partition(".")
         if kind == "flops":
-            reached = machine.peak_flops_per_s(which) * machine.efficiency.matmul["bf16"]
+            reached = machine.peak_flops_per_s(which) * machine.efficiency.matmul["bf16"] * machine.serving.arithmetic
             busy = derive(compute_s, flops=float(amount), C_flops_per_s=reached)
             whole = format_seconds(float(found.reading_s[index]))
             yield _named(busy, f"arithmetic in {which} of a pass that {what}, which takes {whole} in all")

@@ -10,20 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-import numpy as np
-
 from ridgeline.cost.serving.device import PhaseColumns
 from ridgeline.cost.serving.memory import engine_bytes
 from ridgeline.cost.serving.step import serving_pass
+from ridgeline.cost.work import smaller
 from ridgeline.errors import InfeasibleError, InputError
-from ridgeline.search.serve import serving_machine
 from ridgeline.search.serving_meshes import serving_meshes
 from ridgeline.search.serving_plans import MOST_SEQUENCES, decode_memory, decode_pass
+from ridgeline.search.serving_setting import serving_machine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ridgeline.cost.efficiency import Efficiency
+    from ridgeline.cost.serving.efficiency import ServingEfficiency
     from ridgeline.cost.serving.machine import Pass, ServingMachine
     from ridgeline.cost.work import Number, Part
     from ridgeline.job.serving import ServingJob
@@ -52,7 +51,10 @@ class EngineSettings:
         max_sequences: Most sequences that it decodes at once; None for as many as memory holds.
         memory_share: Part of a chip's memory that it takes; None for the usual.
         cache_room: Tokens of each sequence's cache that a pass reads, filled or not; None for those that are filled.
-        prompts_apart: Whether a pass that reads takes one prompt.
+        prompts_apart: Whether a pass that reads takes one prompt, whatever the ranks.
+        burst_share: Part of a run's requests that come at once, when it begins: those that clients keep at hand.
+        num_requests: Requests of the whole run, all queued when it begins; None for no end.
+        reserves_replies: Whether a sequence is given room for its whole reply when it begins; else as it grows.
     """
 
     name: EngineName
@@ -62,6 +64,9 @@ class EngineSettings:
     memory_share: float | None = None
     cache_room: int | None = None
     prompts_apart: bool = False
+    burst_share: float = 0.0
+    num_requests: int | None = None
+    reserves_replies: bool = False
 
 
 _READING: Final[Mapping[EngineName, Reading]] = {
@@ -75,9 +80,19 @@ _READING: Final[Mapping[EngineName, Reading]] = {
 default; JetStream inserts a prompt between steps of decoding."""
 
 
+_MOST_SEQUENCES: Final[Mapping[EngineName, int]] = {"trtllm": 2048, "vllm": 1024}
+"""Source: TensorRT-LLM, `max_batch_size`; vLLM V1, `max_num_seqs` on large accelerators."""
+
+
 def engine_settings(name: EngineName) -> EngineSettings:
     """An engine as it runs when nothing more is said."""
-    return EngineSettings(name=name, reading=_READING[name], prompts_apart=name == "jetstream")
+    return EngineSettings(
+        name=name,
+        reading=_READING[name],
+        prompts_apart=name == "jetstream",
+        max_sequences=_MOST_SEQUENCES.get(name),
+        reserves_replies=name in {"trtllm", "jetstream"},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +106,7 @@ class PinnedServer:
         decoding: A pass that only decodes.
         reading: A pass that reads prompts, with or without decoding.
         reading_share: Passes that read prompts for each one that decodes.
-        prompt_passes: Passes that one prompt takes.
+        num_prompt_passes: Passes that one prompt takes.
     """
 
     machine: ServingMachine
@@ -100,16 +115,21 @@ class PinnedServer:
     decoding: Pass
     reading: Pass
     reading_share: float
-    prompt_passes: int
+    num_prompt_passes: float
 
-    def with_efficiency(self, efficiency: Efficiency) -> PinnedServer:
+    def with_efficiency(self, serving: ServingEfficiency) -> PinnedServer:
         """The same of other efficiencies."""
-        return replace(self, machine=replace(self.machine, efficiency=efficiency))
+        return replace(self, machine=replace(self.machine, serving=serving))
 
     @property
     def num_chips(self) -> int:
         """Chips of the server."""
         return self.machine.hardware.num_chips
+
+    @property
+    def rank_size(self) -> float:
+        """Requests of a rank."""
+        return float(self.columns.batch_size) / float(self.columns.rank_degree)
 
     @property
     def decode(self) -> Part:
@@ -133,17 +153,34 @@ class PinnedServer:
             case "elsewhere":
                 token_s = decode_s
         busy = min(share, 1.0) if self.settings.reading == "beside" else share * reading_s / token_s
-        waiting = np.minimum(busy, MOST_BUSY) / (2.0 * (1.0 - np.minimum(busy, MOST_BUSY)))
-        first_s = 0.5 * token_s + reading_s * self.prompt_passes * (1.0 + waiting)
-        return ServerTimes(
-            ttft_s=first_s,
-            tpot_s=token_s,
-            output_tokens_per_s_per_chip=self.decoding.num_decoding / token_s / self.num_chips,
-        )
+        busy = smaller(busy, MOST_BUSY)
+        queued = busy / (2.0 * (1.0 - busy)) + self.settings.burst_share * (self.rank_size - 1.0) / 2.0
+        first_s = self.machine.serving.first_s + PIPELINED_PASSES * token_s
+        first_s = first_s + reading_s * self.num_prompt_passes * (1.0 + queued)
+        tokens_per_s = self.decoding.num_decoding / token_s * self._filled_share(token_s)
+        return ServerTimes(ttft_s=first_s, tpot_s=token_s, output_tokens_per_s_per_chip=tokens_per_s / self.num_chips)
+
+    def _filled_share(self, token_s: Number) -> Number:
+        """What a run of few requests yields of a steady state: they begin together, and the last of them leave room.
+
+        Replies are alike, so that sequences end together; those of the last wave are quicker, but fewer.
+        """
+        requests, at_once = self.settings.num_requests, float(self.decoding.num_decoding)
+        if requests is None:
+            return 1.0
+        waves, rest = divmod(requests / at_once, 1.0)
+        last = replace(self.decoding, num_decoding=max(rest * at_once, 1.0))
+        spared_s = self.decode.expected_s - serving_pass(self.machine, last).expected_s
+        is_rest = 1.0 if rest * at_once >= 1.0 else 0.0
+        return requests / at_once * token_s / (waves * token_s + is_rest * (token_s - spared_s))
 
 
-MOST_BUSY: Final = 0.9
+MOST_BUSY: Final = 0.75
 """Share of time in which prompts are read, beyond which waiting grows no more: a closed loop holds requests back."""
+
+PIPELINED_PASSES: Final = 2.0
+"""Passes of decoding that a request waits for: half of the one under way, one scheduled ahead, the one whose token
+comes out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +205,7 @@ def pinned_server(job: ServingJob, settings: EngineSettings) -> PinnedServer:
         InputError: The mesh is illegal, or open.
         InfeasibleError: The weights do not fit.
     """
-    machine = serving_machine(job, job.hardware)
+    machine = serving_machine(job, job.hardware, engine=settings.name)
     meshes = serving_meshes(job.hardware, machine.setting.tree, job.plan.decode, "decode")
     if len(meshes.legal) != 1:
         reasons = "; ".join(f"{family}: {reason}" for family, reason in meshes.refused)
@@ -201,7 +238,9 @@ def _sequences(
     usable = engine_bytes(machine)
     if settings.memory_share is not None:
         usable = min(settings.memory_share * chip.hbm_bytes, chip.usable_hbm_bytes) / chip.devices_per_chip
-    room = int((usable - (float(memory.total_bytes) - float(each))) / float(each)) * ranks
+    lengths = machine.setting.lengths
+    filled = 1.0 if settings.reserves_replies else lengths.context_tokens / lengths.mean_end_tokens
+    room = int((usable - (float(memory.total_bytes) - float(each))) / float(each) / filled) * ranks
     asked = job.workload.batch
     if room < 1 and asked is None:
         raise InfeasibleError("the server does not fit in memory", reasons=[], fix="more chips", answer=None)
@@ -215,13 +254,13 @@ def _with_passes(
     """The passes of a steady state: a reading pass takes the prompts that come during a pass, at least one."""
     setting, ranks = machine.setting, columns.batch_size / num_sequences
     prompt, reply = float(setting.prompt_len), float(setting.context_len - setting.prompt_len)
-    budget = settings.pass_tokens - (num_sequences if settings.reading == "beside" else 0.0)
-    budget = max(budget, settings.pass_tokens / 4)
-    tokens = min(budget, prompt * (1.0 if settings.prompts_apart else max(num_sequences / reply, 1.0)))
-    share = num_sequences * prompt / (reply * tokens)
-    if settings.reading == "beside" and share > 1.0:
-        num_sequences, share = num_sequences / share, 1.0
+    is_beside = settings.reading == "beside"
+    if is_beside:  # as many sequences as leave room in a pass for the prompts of those that follow them
+        num_sequences = min(num_sequences, settings.pass_tokens / (1.0 + prompt / reply))
         columns = replace(columns, batch_size=num_sequences * ranks)
+    budget = settings.pass_tokens - (num_sequences if is_beside else 0.0)
+    tokens = min(budget, prompt * (1.0 if settings.prompts_apart else max(num_sequences / reply, 1.0)))
+    share = num_sequences * prompt / (reply * tokens) * (ranks if settings.prompts_apart else 1.0)
     decoding = decode_pass(columns, machine)
     if settings.cache_room is not None:
         decoding = replace(decoding, context_keys=float(settings.cache_room))
@@ -236,6 +275,6 @@ def _with_passes(
         columns=columns,
         decoding=decoding,
         reading=reading,
-        reading_share=share,
-        prompt_passes=int(np.ceil(prompt / tokens)),
+        reading_share=float(share),
+        num_prompt_passes=max(prompt / tokens, 1.0),
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from ridgeline.cost.calibration import load_efficiency
+from ridgeline.cost.calibration import load_prior
 from ridgeline.cost.laws.speculation import kept_tokens
+from ridgeline.cost.serving.calibration import load_serving_calibration
 from ridgeline.cost.serving.device import LANES, ServingSetting
 from ridgeline.cost.serving.drafting import Drafting
 from ridgeline.cost.serving.machine import ServingMachine
@@ -20,8 +21,19 @@ if TYPE_CHECKING:
     from ridgeline.job.serving import ServingJob, Speculation
 
 
-def serving_machine(job: ServingJob, hardware: Slice) -> ServingMachine:
-    """What every pass on a slice shares."""
+PLANNED_ENGINE: Final = "vllm"
+"""The engine that is planned for where none is said."""
+
+
+def serving_machine(job: ServingJob, hardware: Slice, *, engine: str = PLANNED_ENGINE) -> ServingMachine:
+    """What every pass on a slice shares.
+
+    Args:
+        job: The question.
+        hardware: The slice.
+        engine: What runs it.
+    """
+    calibration = load_serving_calibration("GPU" if hardware.chip.torus is None else "TPU")
     setting = ServingSetting(
         tree=model_tree(job.model),
         dtypes=job.plan.dtypes,
@@ -34,7 +46,9 @@ def serving_machine(job: ServingJob, hardware: Slice) -> ServingMachine:
     return ServingMachine(
         setting=setting,
         hardware=hardware,
-        efficiency=load_efficiency(hardware.chip.name).in_whole_steps,
+        efficiency=load_prior(hardware.chip.name),
+        serving=calibration.efficiency(hardware.chip.name, engine),
+        expert_split=job.plan.expert_split,
         memory_utilization=job.plan.memory_utilization,
         tokens_of_page=job.plan.page_tokens,
         drafting=None if speculation is None else _drafting(job, speculation, setting),

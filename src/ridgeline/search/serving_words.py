@@ -10,7 +10,6 @@ import numpy as np
 
 from ridgeline.cost.serving.memory import ENGINE_SHARE, engine_bytes, page_tokens
 from ridgeline.cost.serving.steady import prefill_share
-from ridgeline.cost.serving.step import PASS_OVERHEAD_S
 from ridgeline.job.job import TRANSPOSE_AXIS
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.job.traffic import EmpiricalLength, FixedLength, LognormalLength, UniformLength
@@ -43,7 +42,8 @@ def _assumptions(job: ServingJob, best: ServingPoint) -> Iterator[str]:
     if job.workload.prompt_lengths is not None and job.workload.generate_lengths is not None:
         yield "how long a prompt is says nothing about its reply"
     yield from _cached_and_drafted(job)
-    yield f"a pass costs {format_seconds(PASS_OVERHEAD_S)} beside what devices do: the host schedules and samples"
+    host_s = best.step.breakdown.overhead_s
+    yield f"a pass costs {format_seconds(host_s)} beside what devices do: the host schedules and samples"
     yield (
         f"an engine takes {format_fraction(_memory_share(job))} of memory; every sequence has room for its whole "
         "context, in pages that are alike in all layers"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
+from ridgeline.cost.serving.calibration import load_serving_calibration
 from ridgeline.errors import InputError, RidgelineError
 from ridgeline.search.serving_pinned import pinned_server
 from ridgeline.study.measured.case import Skipped
@@ -66,7 +67,10 @@ def _row(case: ServingCase, server: PinnedServer) -> ValidatedServing:
         raise InputError(
             "the estimate is not a number", where=case.id, value=expected, expected=case.metric, fix="report it"
         )
-    width = 1.0 + server.machine.efficiency.spread
+    calibration = load_serving_calibration(case.kind)
+    width = 1.0 + calibration.half_width_fraction(
+        case.chip, case.engine.name, has_experts="moe" in case.model_kind, is_first=case.metric == "ttft_s"
+    )
     scored = ScoredRow(
         cluster=case.cluster, measured=case.measured, expected=expected, low=expected / width, high=expected * width
     )

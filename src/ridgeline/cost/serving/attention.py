@@ -88,7 +88,7 @@ def _of_prompts(operation: Attention, *, step: Pass, machine: ServingMachine) ->
         name=f"{operation.path}/prompt",
         phase="forward",
         resource="compute",
-        expected_s=flops / rate_flops_per_s + efficiency.matmul_overhead_s * smaller(step.attended_prompt_rows, 1.0),
+        expected_s=flops / rate_flops_per_s + machine.serving.kernel_s * smaller(step.attended_prompt_rows, 1.0),
         work=Work(amounts={"flops.bf16": flops}),
     )
 
@@ -106,16 +106,16 @@ def _of_decode(operation: Attention, *, step: Pass, machine: ServingMachine) -> 
     rows_of_unit = 1 if chip.mxu_shape is None else chip.mxu_shape[0]
     expected_s = attained_s(
         flops=flops * tiled_width(width=queries, tile_size=rows_of_unit) / queries,
-        C_flops_per_s=machine.peak_flops_per_s("bf16") * machine.efficiency.matmul["bf16"],
+        C_flops_per_s=machine.peak_flops_per_s("bf16") * machine.efficiency.matmul["bf16"] * machine.serving.arithmetic,
         traffic_bytes=read_bytes,
-        W_bytes_per_s=machine.hbm_bytes_per_s,
+        W_bytes_per_s=machine.cache_bytes_per_s,
         fill_bytes=machine.efficiency.matmul_fill_bytes,
     )
     return Part(
         name=f"{operation.path}/cache",
         phase="forward",
         resource="hbm",
-        expected_s=expected_s + machine.efficiency.matmul_overhead_s * smaller(step.attended_sequences_size, 1.0),
+        expected_s=expected_s + machine.serving.kernel_s * smaller(step.attended_sequences_size, 1.0),
         work=Work(amounts={"flops.bf16": flops, "hbm.kv_cache": read_bytes}),
     )
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ridgeline.cost.work import Number
     from ridgeline.model.operations import Dispatch, Operation
 
+LEAST_LATENCY_S = 1e-9
+"""A group of several devices has a longer one; one device has none, and no collective."""
+
 SERVING_GROUPS: Mapping[str, tuple[str, ...]] = {
     "tensor": ("tp", "tp_sequence"),
     "transpose": (TRANSPOSE_AXIS,),
@@ -54,15 +57,16 @@ def one_shot_all_reduce_s(*, V_bytes: Number, N: Number, W_bytes_per_s: float, t
 
 def collective_part(name: str, group: str, transfer: Transfer, machine: ServingMachine) -> Part:
     """A collective over a group of `SERVING_GROUPS` as a leaf; the next operation waits for it."""
-    chip, efficiency = machine.hardware.chip, machine.efficiency
+    chip, efficiency = machine.hardware.chip, replace(machine.efficiency, link=machine.serving.link)
+    moved_s = transfer.expected_s(
+        link_bytes_per_s=machine.link_bytes_per_s * efficiency.link_fraction(transfer.num_rings),
+        network_bytes_per_s=chip.network_bytes_per_s * efficiency.network,
+    )
     return Part(
         name=name,
         phase="forward",
         resource="ici",
-        expected_s=transfer.expected_s(
-            link_bytes_per_s=machine.link_bytes_per_s * efficiency.link_fraction(transfer.num_rings),
-            network_bytes_per_s=chip.network_bytes_per_s * efficiency.network,
-        ),
+        expected_s=moved_s + machine.serving.collective_s * smaller(transfer.latency_s / LEAST_LATENCY_S, 1.0),
         work=Work(amounts={f"link.{group}": transfer.link_bytes, "network": transfer.network_bytes}),
         array_bytes=transfer.array_bytes,
     )
@@ -77,8 +81,8 @@ def all_reduce_part(name: str, *, array_bytes: Number, step: Pass, machine: Serv
     at_once_s = one_shot_all_reduce_s(
         V_bytes=array_bytes,
         N=link.size,
-        W_bytes_per_s=switch.bytes_per_s * machine.efficiency.link,
-        t_min_s=switch.latency_s,
+        W_bytes_per_s=switch.bytes_per_s * machine.serving.link,
+        t_min_s=switch.latency_s + machine.serving.collective_s,
     )
     is_inside = 1.0 - smaller(link.network_steps, 1.0)
     saved_s = larger(part.expected_s - at_once_s, 0.0) * is_inside

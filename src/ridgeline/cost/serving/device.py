@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 LANES = 128
 """Elements of a row of a TPU's memory: the minor dimension of its tiles."""
 
+FEED_FORWARD = ("experts", "mlp")
+"""Logical axes of experts and MLPs."""
+
 NARROW_FLOATS = ("fp8", "fp4")
 """Dtypes of converted checkpoints."""
 
@@ -261,7 +264,8 @@ def stored_dtype(dtypes: ServingDtypes, axes: tuple[str, ...]) -> Dtype:
     """
     if "vocab" in axes and dtypes.weights in NARROW_FLOATS:
         return "bf16"
-    return dtypes.experts or dtypes.weights if "experts" in axes else dtypes.weights
+    is_feed_forward = any(axis in FEED_FORWARD for axis in axes)
+    return dtypes.experts or dtypes.weights if is_feed_forward else dtypes.weights
 
 
 def stored_bytes(dtype: Dtype) -> float:

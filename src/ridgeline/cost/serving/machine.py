@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from ridgeline.cost.efficiency import Efficiency
     from ridgeline.cost.serving.device import ServingSetting
     from ridgeline.cost.serving.drafting import Drafting
+    from ridgeline.cost.serving.efficiency import ServingEfficiency
     from ridgeline.cost.work import Number
     from ridgeline.hardware.slice import Slice
+    from ridgeline.job.serving import ExpertSplit
 
 LEAST_ACTIVATION_BYTES = BYTES_OF["bf16"]
 """Bytes of an element of the residual stream, whatever the matmuls compute in: engines narrow a matmul's operand only.
@@ -28,18 +30,22 @@ class ServingMachine:
     Attributes:
         setting: The model, the precisions, the lengths.
         hardware: The slice of one server.
-        efficiency: Achieved fractions of its peaks.
+        efficiency: Fractions of its peaks that kernels reach.
+        serving: What passes of a server reach, beside.
         memory_utilization: Part of a device's memory that the engine takes; None for its default.
         tokens_of_page: Tokens of a page of the KV cache; None for the engine's default.
         drafting: Tokens that are drafted ahead; None for none.
+        expert_split: How experts lie on tensor-parallel devices: each over all, or whole on one.
     """
 
     setting: ServingSetting
     hardware: Slice
     efficiency: Efficiency
+    serving: ServingEfficiency
     memory_utilization: float | None = None
     tokens_of_page: int | None = None
     drafting: Drafting | None = None
+    expert_split: ExpertSplit = "width"
 
     @property
     def each_tokens(self) -> float:
@@ -70,12 +76,14 @@ class ServingMachine:
     def matmul_flops_per_s(self, axes: tuple[str, ...]) -> float:
         """What large matmuls by a weight of these logical axes reach on one device."""
         reached, dtype = self.efficiency.matmul, self.product_dtype(axes)
-        return self.peak_flops_per_s(dtype) * reached.get(dtype, reached["bf16"])
+        stored = stored_dtype(self.setting.dtypes, axes)
+        kept = self.serving.arithmetic * (self.serving.widened if BYTES_OF[stored] < BYTES_OF[dtype] else 1.0)
+        return self.peak_flops_per_s(dtype) * reached.get(dtype, reached["bf16"]) * kept
 
     @property
     def attention_flops_per_s(self) -> float:
         """What a fused attention reaches over the keys it visits, at heads of 128; scores are in bf16."""
-        return self.peak_flops_per_s("bf16") * self.efficiency.attention_forward
+        return self.peak_flops_per_s("bf16") * self.efficiency.attention_forward * self.serving.arithmetic
 
     @property
     def peak_hbm_bytes_per_s(self) -> float:
@@ -83,9 +91,19 @@ class ServingMachine:
         return self.hardware.chip.hbm_bytes_per_s / self.hardware.chip.devices_per_chip
 
     @property
-    def hbm_bytes_per_s(self) -> float:
-        """What large reads reach."""
-        return self.peak_hbm_bytes_per_s * self.efficiency.hbm
+    def weights_bytes_per_s(self) -> float:
+        """What reading matrices reaches."""
+        return self.peak_hbm_bytes_per_s * self.serving.weights
+
+    @property
+    def experts_bytes_per_s(self) -> float:
+        """What reading experts reaches."""
+        return self.peak_hbm_bytes_per_s * self.serving.experts
+
+    @property
+    def cache_bytes_per_s(self) -> float:
+        """What reading the KV cache reaches."""
+        return self.peak_hbm_bytes_per_s * self.serving.cache
 
     @property
     def vector_bytes_per_s(self) -> float:

@@ -54,7 +54,7 @@ def _matmul(op: Matmul, *, rows: Number, step: Pass, machine: ServingMachine) ->
         flops=flops * _idle_factor(op.weight.axes, shape, inner, step, machine),
         C_flops_per_s=machine.matmul_flops_per_s(op.weight.axes),
         traffic_bytes=traffic_bytes,
-        W_bytes_per_s=machine.hbm_bytes_per_s,
+        W_bytes_per_s=machine.weights_bytes_per_s,
         fill_bytes=machine.efficiency.matmul_fill_bytes,
     )
     return _product(op, expected_s, flops, op.weight.size * b_w / ways, machine)
@@ -65,23 +65,27 @@ def _expert_matmul(op: ExpertMatmul, *, rows: Number, step: Pass, machine: Servi
     experts, contracted, produced = op.weight.shape[0], op.weight.shape[1], prod(op.weight.shape[2:])
     ways = step.columns.degree(MESH_AXES_OF["experts"])
     tensor = step.shards(op.weight.axes, op.weight.shape) / ways
-    read = read_experts_count(E=float(experts), k=float(op.top_k), B=rows * ways) / ways
-    copies, efficiency = rows * op.top_k, machine.efficiency
+    is_whole = machine.expert_split == "whole"
+    held, narrowed = (tensor, 1.0) if is_whole else (1.0, tensor)  # devices that share out experts, or their width
+    read = read_experts_count(E=float(experts), k=float(op.top_k), B=rows * ways) / (ways * held)
+    copies, efficiency = rows * op.top_k / held, machine.efficiency
     b_a, b_w = machine.activation_element_bytes, machine.weight_element_bytes(op.weight.axes)
-    flops = matmul_flops(B=copies, D=contracted, F=produced) / tensor
+    flops = matmul_flops(B=copies, D=contracted, F=produced) / narrowed
     arrays_bytes = expert_matmul_bytes(rows=copies, E=read, D=contracted, F=produced, b_a=b_a, b_w=b_w, b_o=b_a)
     edge_rows = smaller(efficiency.grouped_edge_rows["output"], copies / read)
-    idle = _idle_factor(op.weight.axes[1:], op.weight.shape[1:], 1, step, machine)
+    split = 1.0 if is_whole else _idle_factor(op.weight.axes[1:], op.weight.shape[1:], 1, step, machine)
     expected_s = grouped_matmul_s(
         flops=flops,
-        idle_factor=idle * ragged_rows(B=copies, E=read, edge_rows=edge_rows) / copies,
+        idle_factor=split * ragged_rows(B=copies, E=read, edge_rows=edge_rows) / copies,
         C_flops_per_s=machine.matmul_flops_per_s(op.weight.axes)
         * efficiency.grouped_matmul["output"]
         / efficiency.matmul["bf16"],
-        traffic_bytes=arrays_bytes / tensor,
-        W_bytes_per_s=machine.hbm_bytes_per_s,
+        traffic_bytes=arrays_bytes / narrowed,
+        W_bytes_per_s=machine.experts_bytes_per_s,
     )
-    return _product(op, expected_s, flops, read * contracted * produced * b_w / tensor, machine)
+    is_shared = smaller(ways * held - 1.0, 1.0)
+    fullest = 1.0 + is_shared * (1.0 / machine.serving.balance - 1.0)
+    return _product(op, expected_s * fullest, flops, read * contracted * produced * b_w / narrowed, machine)
 
 
 def _product(
@@ -92,7 +96,7 @@ def _product(
         name=op.path,
         phase="forward",
         resource="hbm",
-        expected_s=expected_s + machine.efficiency.matmul_overhead_s,
+        expected_s=expected_s + machine.serving.kernel_s,
         work=Work(amounts=amounts),
     )
 

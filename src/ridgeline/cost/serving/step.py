@@ -35,12 +35,6 @@ if TYPE_CHECKING:
     from ridgeline.cost.serving.machine import Pass, ServingMachine
     from ridgeline.model.operations import Block, Operation
 
-PASS_OVERHEAD_S: Final = 2e-3
-"""Time of a pass that no device works: the host schedules, feeds and fetches tokens.
-
-A prior: engines that schedule ahead hide most of it, others take several times that.
-"""
-
 SAMPLING_PASSES: Final = 3
 """Passes over f32 logits: the largest, the sum of exponentials, the draw."""
 
@@ -53,12 +47,7 @@ def serving_pass(machine: ServingMachine, step: Pass) -> Part:
         [
             *_model_parts(machine, step),
             *_draft_parts(machine, step),
-            Part(
-                name="overhead",
-                phase="forward",
-                resource="overhead",
-                expected_s=PASS_OVERHEAD_S * step.columns.stages,  # each stage has a host that does so
-            ),
+            _overhead(machine, step),
         ],
     )
 
@@ -84,6 +73,12 @@ def _model_parts(machine: ServingMachine, step: Pass) -> list[Part]:
         in_sequence("head", "forward", list(_outside(tree.head, num_outputs, step, machine))),
         _sampling(num_outputs, step=step, machine=machine),
     ]
+
+
+def _overhead(machine: ServingMachine, step: Pass) -> Part:
+    """What hosts do while devices wait: that of each stage once a pass, and one for each sequence, of all ranks."""
+    host_s = machine.serving.host_s * step.columns.stages + machine.serving.sequence_s * step.num_decoding
+    return Part(name="overhead", phase="forward", resource="overhead", expected_s=host_s)
 
 
 def _draft_parts(machine: ServingMachine, step: Pass) -> list[Part]:
@@ -174,7 +169,7 @@ def _vector_pass(path: str, elements: Number, efficiency: float, machine: Servin
         name=path,
         phase="forward",
         resource="hbm",
-        expected_s=traffic_bytes / (machine.peak_hbm_bytes_per_s * efficiency),
+        expected_s=traffic_bytes / (machine.peak_hbm_bytes_per_s * efficiency) + machine.serving.kernel_s,
         work=NOTHING,
     )
 
@@ -191,6 +186,7 @@ def _recurrence(op: Recurrence, *, step: Pass, machine: ServingMachine) -> Part:
         W_bytes_per_s=machine.vector_bytes_per_s,
         fill_bytes=machine.efficiency.matmul_fill_bytes,
     )
+    expected_s = expected_s + machine.serving.kernel_s
     amounts = {"flops.bf16": flops, "hbm.kv_cache": state_bytes}
     return Part(name=op.path, phase="forward", resource="hbm", expected_s=expected_s, work=Work(amounts=amounts))
 

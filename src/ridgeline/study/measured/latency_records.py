@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from ridgeline.study.measured.serving_case import ServingMetric
 
 _MILLI: Final = 1e-3
+_BURST: Final = 0.1
+"""Source: InferenceX, `num_prompts` is ten times the concurrency; the first of them come at once."""
+_DRAFTS: Final = "whether tokens are drafted ahead: rows of one job differ by up to 1.9 times"
 _METRICS: Final[tuple[tuple[ServingMetric, str], ...]] = (("ttft_s", "silicon_ttft_ms"), ("tpot_s", "silicon_tpot_ms"))
 _SOURCE: Final = "ai-dynamo/aiconfigurator silicon_sample.csv"
 _STUDIED_BY_HAND: Final = "gap"
@@ -66,7 +69,8 @@ def _cases(name: str, record: Record) -> Iterator[ServingCase]:
         raise unusable("neither one kind of server nor two", mode or None, key="mode")
     is_apart = mode == "disagg"
     chip, model, backend = _chip(record), model_named(text(record, "model_path")), text(record, "backend")
-    chips, mesh, said_of_mesh = _mesh(record, "decode_" if is_apart else "")
+    prefix = "decode_" if is_apart else ""
+    chips, mesh, said_of_mesh = _mesh(record, prefix)
     precision = text(record, "precision") or text(record, "gemm_quant_mode") or "bf16"
     kv_cache = "bf16" if precision == "bf16" or backend == _BF16_CACHE else "fp8"
     served = Served(
@@ -76,11 +80,13 @@ def _cases(name: str, record: Record) -> Iterator[ServingCase]:
         generate_len=_needed(record, "osl"),
         concurrency=_decoded_apart(record) if is_apart else _requests(record, mesh),
         mesh=mesh,
+        expert_split="whole" if (whole(record, f"{prefix}moe_ep_size") or 1) > 1 else "width",
         dtypes=checkpoint_dtypes(model, precision, has_fp4="fp4" in chip.peak_flops_per_s, kv_cache=kv_cache),
     )
     job, said_of_batch = served_job(name, served)
-    settings = engine_settings(_engine(backend))
+    settings = replace(engine_settings(_engine(backend)), burst_share=_BURST)
     version = text(record, "backend_version")
+    is_drafting_open = backend == "trtllm" and model.mtp_layers > 0 and not is_apart
     for metric, key in _METRICS:
         if (value := number(record, key)) is None or (is_apart and metric == "ttft_s"):
             continue
@@ -91,7 +97,13 @@ def _cases(name: str, record: Record) -> Iterator[ServingCase]:
             metric=metric,
             measured=value * _MILLI,
             source=" ".join(filter(None, (_SOURCE, text(record, "ds").rpartition("/")[2], backend, version))),
-            assumed=(*said_of_mesh, *said_of_batch, f"KV cache in {kv_cache}", "engine's own tokens a pass"),
+            not_stated=_DRAFTS if is_drafting_open else "",
+            assumed=(
+                *said_of_mesh,
+                *said_of_batch,
+                f"KV cache in {kv_cache}",
+                "engine's own tokens a pass, ten times as many requests",
+            ),
         )
 
 
@@ -133,8 +145,6 @@ def _mesh(record: Record, prefix: str) -> tuple[int, dict[str, int], tuple[str, 
         raise unusable("experts on other GPUs than attention", f"{moe_tp}·{moe_ep} and {tp}·{dp}", key="moe_ep_size")
     if dp > 1 and tp > 1:
         raise unusable("attention in ranks of several GPUs", f"{dp} ranks of {tp}", key="attention_dp_size")
-    if dp == 1 and moe_ep > 1:
-        said = (*said, "experts split by their width, as the rest: whole experts weigh as much")
     return tp * dp * pp, {"tp": tp, "ep": dp, "pp": pp}, said
 
 
@@ -143,7 +153,9 @@ def _requests(record: Record, mesh: dict[str, int]) -> int:
     stated, of_rank = whole(record, "concurrency"), whole(record, "batch_size")
     if stated is None and of_rank is None:
         raise unusable("neither concurrency nor a batch", None, key="concurrency")
-    return stated or (of_rank or 1) * mesh["ep"]
+    if stated is None or (of_rank is not None and mesh["ep"] == 1):
+        return (of_rank or 1) * mesh["ep"]  # of one server: with more requests, several share them
+    return stated
 
 
 def _decoded_apart(record: Record) -> int:

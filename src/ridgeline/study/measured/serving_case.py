@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from ridgeline.model.kind import ModelKind, model_kind
 
 if TYPE_CHECKING:
+    from ridgeline.cost.uncertainty import ChipKind
     from ridgeline.job.serving import ServingJob
     from ridgeline.search.serving_pinned import EngineSettings, ServerTimes
     from ridgeline.study.measured.case import SourceOfMeasured
@@ -72,8 +73,8 @@ class ServingCase:
         return self.job.hardware.num_chips
 
     @property
-    def kind(self) -> str:
-        """Of its chip: `GPU` or `TPU`."""
+    def kind(self) -> ChipKind:
+        """Of its chip."""
         return "GPU" if self.job.hardware.chip.torus is None else "TPU"
 
     @property
@@ -97,6 +98,11 @@ class ServingCase:
         workload = self.job.workload
         lengths = f"{workload.prompt_len}+{workload.generate_len}"
         return self.cluster_name or "|".join((self.chip, self.model, str(self.chips), lengths, self.precision))
+
+    def from_time_ratio(self, ratio: float) -> float:
+        """The estimate of what was measured, where its time is so many times the measured one."""
+        is_rate = self.metric == "output_tokens_per_s_per_chip"
+        return self.measured / ratio if is_rate else self.measured * ratio
 
     def expected(self, times: ServerTimes) -> float:
         """The estimate of what was measured."""

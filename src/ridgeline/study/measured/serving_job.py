@@ -36,6 +36,7 @@ class Served:
         concurrency: Requests at hand at once; None for as many as the server takes.
         mesh: Degrees by axis.
         dtypes: By the keys of a job.
+        expert_split: How experts lie on devices of tensor parallelism.
     """
 
     model: str
@@ -45,6 +46,7 @@ class Served:
     concurrency: int | None
     mesh: Mapping[str, int]
     dtypes: Mapping[str, str]
+    expert_split: str = "width"
 
 
 def served_job(name: str, served: Served) -> tuple[ServingJob, tuple[str, ...]]:
@@ -70,7 +72,12 @@ def served_job(name: str, served: Served) -> tuple[ServingJob, tuple[str, ...]]:
             "generate_len": served.generate_len,
             **({} if batch is None else {"batch": batch}),
         },
-        "plan": {"prefill": dict(mesh), "decode": dict(mesh), "dtypes": dict(served.dtypes)},
+        "plan": {
+            "prefill": dict(mesh),
+            "decode": dict(mesh),
+            "dtypes": dict(served.dtypes),
+            "expert_split": served.expert_split,
+        },
     }
     job = job_of_tables(tables, file=name)
     if not isinstance(job, ServingJob):

@@ -5,6 +5,7 @@ All requests are queued at once, so that an engine decodes as many as it has roo
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.errors import InputError
@@ -34,6 +35,21 @@ _ROOM: Final = 1.9
 """Memory of a server over its weights in fp8 where a source does not say on how many GPUs one runs."""
 
 _MOST_GPUS: Final = 8
+
+_TABLED: Final = "max-throughput"
+_NUM_REQUESTS: Final[Mapping[tuple[int, int], int]] = {
+    (128, 128): 30_000,
+    (128, 2048): 3_000,
+    (128, 4096): 1_500,
+    (500, 2000): 3_000,
+    (1000, 1000): 3_000,
+    (1000, 2000): 1_500,
+    (2048, 128): 3_000,
+    (2048, 2048): 1_500,
+    (5000, 500): 1_500,
+    (20000, 2000): 1_000,
+}
+"""Requests of a run, by tokens in and out. Source: TensorRT-LLM v1.0, performance overview, how its tables are made."""
 
 
 def read_throughput_records(document: object, where: str) -> tuple[list[ServingCase], list[Skipped]]:
@@ -65,6 +81,7 @@ def _of_table(name: str, record: Record) -> ServingCase:
     ways = {"tp": whole(record, "tp") or 1, "ep": whole(record, "dep") or 1, "pp": whole(record, "pp") or 1}
     model, precision = model_named(text(record, "model")), text(record, "precision").lower() or "bf16"
     kv_cache = "bf16" if precision == "bf16" else "fp8"
+    requests = _NUM_REQUESTS.get((prompt_len, generate_len)) if _TABLED in text(record, "backend") else None
     served = Served(
         model=model.name,
         hardware=machine.table,
@@ -78,12 +95,18 @@ def _of_table(name: str, record: Record) -> ServingCase:
     return ServingCase(
         id=name,
         job=job,
-        engine=engine_settings(_engine(text(record, "backend"))),
+        engine=replace(engine_settings(_engine(text(record, "backend"))), num_requests=requests),
         metric="output_tokens_per_s_per_chip",
         measured=measured,
         source_of_measured=origin,
         source=_source(record, "backend"),
-        assumed=(*machine.assumed, *said, f"KV cache in {kv_cache}", "engine's own tokens a pass"),
+        assumed=(
+            *machine.assumed,
+            *said,
+            f"KV cache in {kv_cache}",
+            "engine's own tokens a pass",
+            *((f"{requests:,} requests in all",) if requests else ()),
+        ),
     )
 
 
@@ -92,6 +115,10 @@ def _of_mlperf(name: str, record: Record) -> ServingCase:
     scenario = text(record, "scenario").lower()
     if scenario != "offline":
         raise unusable("a rate under limits on tails", scenario or None, key="scenario")
+    if text(record, "division").lower() == "open":
+        raise unusable("an open submission, of a model and a precision of its own", "open", key="division")
+    if "mixtral" in text(record, "benchmark"):
+        raise unusable("lengths of prompts of three data sets, not stated", text(record, "benchmark"), key="benchmark")
     gpus, samples_per_s = _needed(record, "gpus"), number(record, "samples_per_s")
     total = number(record, "tokens_per_s_total")
     if total is None or samples_per_s is None:
@@ -100,6 +127,7 @@ def _of_mlperf(name: str, record: Record) -> ServingCase:
     _, chip = _machine(record, gpus)
     of_server = _gpus_of_server(model, chip, gpus)
     machine, _ = _machine(record, of_server)
+    narrowest = "fp4" if "fp4" in chip.peak_flops_per_s else "fp8"
     served = Served(
         model=model.name,
         hardware=machine.table,
@@ -107,7 +135,7 @@ def _of_mlperf(name: str, record: Record) -> ServingCase:
         generate_len=length,
         concurrency=None,
         mesh={"tp": of_server},
-        dtypes={"weights": "fp8", "compute": "fp8", "kv_cache": "fp8"},
+        dtypes={"weights": narrowest, "compute": narrowest, "kv_cache": "fp8"},
     )
     job, _ = served_job(name, served)
     return ServingCase(
@@ -121,7 +149,7 @@ def _of_mlperf(name: str, record: Record) -> ServingCase:
             *machine.assumed,
             f"prompts as long as replies, {length} tokens, all alike",
             f"servers of {of_server} GPUs",
-            "all in fp8",
+            f"weights in {narrowest}, the narrowest that the chip multiplies; KV cache in fp8",
         ),
     )
 

@@ -87,6 +87,7 @@ def _cases(name: str, record: Record) -> Iterator[ServingCase]:
         concurrency=concurrency,
         mesh=mesh,
         dtypes=dtypes,
+        expert_split="whole" if table(record, "sharding").get("expert_parallel") is True else "width",
     )
     job, said_of_batch = served_job(name, served)
     case = ServingCase(
@@ -119,12 +120,15 @@ def _engine(record: Record) -> EngineName:
 def _settings(record: Record, engine: EngineName, most: int | None) -> EngineSettings:
     """How the engine ran; JetStream's caches have fixed room, which it reads whole."""
     said, usual = table(record, "server_args"), engine_settings(engine)
+    client = table(record, "client")
+    at_hand, prompts = whole(client, "max_concurrency"), whole(client, "num_prompts")
     return replace(
         usual,
         max_sequences=most,
         memory_share=number(said, "gpu_memory_utilization"),
         pass_tokens=whole(said, "max_num_batched_tokens") or usual.pass_tokens,
         cache_room=whole(record, "cache_len"),
+        burst_share=min(at_hand / prompts, 1.0) if at_hand and prompts else 0.0,
     )
 
 

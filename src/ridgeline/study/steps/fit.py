@@ -4,7 +4,8 @@
 
 Every cluster weighs one, however many rows it has. ρ grows as a logarithm where a row is far off (Student's t), so that
 what no model explains does not bend the rest. The prior's pull is what keeps a parameter that no row depends on at a
-factor of 1. A chip's d is a part that its kind's chips (TPUs, GPUs) share and a part of its own.
+factor of 1. A row's d is the sum of parts: one that its kind's chips (TPUs, GPUs) share, one of its chip, and of a
+server one of its engine.
 
 Selections (the folds of a cross-validation) are fitted in lockstep: one evaluation of a row costs the trial points of
 all of them.
@@ -14,18 +15,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
 
-from ridgeline.study.steps.parameters import KINDS, PARAMETERS, SHARED
+from ridgeline.study.steps.parameters import PARAMETERS, SHARED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from ridgeline.study.steps.observations import Observation
     from ridgeline.study.steps.parameters import Parameter
 
 _Array: TypeAlias = "NDArray[np.float64]"
@@ -45,13 +45,53 @@ _STILL: Final = 1e-3
 """A move of no logarithm by more than it ends the fit."""
 
 
+class Measured(Protocol):
+    """A row of a fit: what was measured, and how to estimate it anew."""
+
+    @property
+    def kind(self) -> str:
+        """Of its chip, of `KINDS`."""
+        ...
+
+    @property
+    def cell(self) -> str:
+        """Rows of one cell have equal parameters."""
+        ...
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What its parameters are parts of: its kind first."""
+        ...
+
+    @property
+    def cluster(self) -> str:
+        """What joins it with others that measured the same."""
+        ...
+
+    @property
+    def measured_s(self) -> float:
+        """The measured time."""
+        ...
+
+    @property
+    def deviation(self) -> float:
+        """Of the logarithm of that, beyond any model's reach."""
+        ...
+
+    def expected_s(self, factors: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+        """The time under trial factors on the prior."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fits:
     """What each selection of rows says.
 
     Attributes:
         parameters: What was fitted, the second axis of all below.
-        chips: Every chip of the rows, the first axis of a selection's table.
+        chips: Every cell of the rows (of steps, chips), the first axis of a selection's table.
+        parts: Every part of them.
+        part_factors: [selections, parts, parameters].
         factors: On the prior; [selections, chips, parameters].
         deviations: Of their logarithms, as the rows leave them; [selections, chips, parameters].
         expected_s: Of every row, whether the selection holds it or not; [selections, rows].
@@ -59,6 +99,8 @@ class Fits:
 
     parameters: tuple[Parameter, ...]
     chips: tuple[str, ...]
+    parts: tuple[str, ...]
+    part_factors: NDArray[np.float64]
     factors: NDArray[np.float64]
     deviations: NDArray[np.float64]
     expected_s: NDArray[np.float64]
@@ -66,23 +108,29 @@ class Fits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Problem:
-    """Rows, and where the parts of their chips' parameters stand in the vector of unknowns: kinds' first.
+    """Rows, and where the parts of their cells' parameters stand in the vector of unknowns.
 
     Attributes:
-        rows: Measured steps.
-        parameters: Of every chip.
-        chips: Names.
-        kinds: Of every chip, its kind's number in `KINDS`.
+        rows: What was measured.
+        parameters: Of every part.
+        chips: Names of cells.
+        parts: Names of parts, kinds first.
+        parts_of: Of every cell, the numbers of its parts.
+        kinds: Of every part, its kind.
+        shares: Of every part, what it has of a prior's variance.
         held: Parameters that stay at their prior, by kind and key.
         weights: Of rows; [selections, rows].
         measured: Logarithms of the times; [rows].
         scales: How far off a row may be; [rows].
     """
 
-    rows: tuple[Observation, ...]
+    rows: tuple[Measured, ...]
     parameters: tuple[Parameter, ...]
     chips: tuple[str, ...]
-    kinds: tuple[int, ...]
+    parts: tuple[str, ...]
+    parts_of: tuple[tuple[int, ...], ...]
+    kinds: tuple[str, ...]
+    shares: tuple[float, ...]
     held: frozenset[tuple[str, str]]
     weights: _Array
     measured: _Array
@@ -90,25 +138,24 @@ class _Problem:
 
     @property
     def precision(self) -> _Array:
-        """Of the prior, by unknown; a chip's variance is that of its kind and its own."""
-        variances = np.array([[each.deviation_on(kind) ** 2 for each in self.parameters] for kind in KINDS])
-        moving = np.array([[(kind, each.key) not in self.held for each in self.parameters] for kind in KINDS])
+        """Of the prior, by unknown; a cell's variance is that of its parts together."""
+        variances = np.array([[each.deviation_on(kind) ** 2 for each in self.parameters] for kind in self.kinds])
+        moving = np.array([[(kind, each.key) not in self.held for each in self.parameters] for kind in self.kinds])
         allowed = np.where(moving, variances, variances * _HELD)
-        return 1.0 / np.concatenate([allowed * SHARED, allowed[list(self.kinds)] * (1 - SHARED)]).ravel()
+        return 1.0 / (allowed * np.array(self.shares)[:, None]).ravel()
 
     def unknowns(self, chip: int) -> NDArray[np.int64]:
-        """Of a chip: those of its kind, then its own."""
+        """Of a cell: those of each of its parts."""
         one = np.arange(len(self.parameters))
-        return np.concatenate([one + self.kinds[chip] * len(one), one + (len(KINDS) + chip) * len(one)])
+        return np.concatenate([one + part * len(one) for part in self.parts_of[chip]])
 
     def of_chip(self, point: _Array, chip: int) -> _Array:
-        """Logarithms of a chip's factors; [selections, parameters]."""
-        kind, own = np.split(point[:, self.unknowns(chip)], 2, axis=1)
-        return kind + own
+        """Logarithms of a cell's factors; [selections, parameters]."""
+        return point[:, self.unknowns(chip)].reshape(len(point), -1, len(self.parameters)).sum(axis=1)
 
     def indices(self, chip: int) -> list[int]:
-        """The rows of a chip."""
-        return [index for index, row in enumerate(self.rows) if row.case.chip == self.chips[chip]]
+        """The rows of a cell."""
+        return [index for index, row in enumerate(self.rows) if row.cell == self.chips[chip]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +185,7 @@ class _Point:
 
 
 def fit(
-    rows: Sequence[Observation],
+    rows: Sequence[Measured],
     selections: NDArray[np.bool_],
     *,
     parameters: Sequence[Parameter] = PARAMETERS,
@@ -148,7 +195,7 @@ def fit(
     """Fits every selection of the rows, by damped and reweighted least squares (Levenberg, Marquardt).
 
     Args:
-        rows: Measured steps.
+        rows: What was measured.
         selections: True where a selection holds a row; [selections, rows].
         parameters: What may move.
         held: What may not after all, by kind of chip and key.
@@ -173,22 +220,28 @@ def fit(
 
 
 def _problem(
-    rows: Sequence[Observation],
+    rows: Sequence[Measured],
     selections: NDArray[np.bool_],
     parameters: Sequence[Parameter],
     held: frozenset[tuple[str, str]],
 ) -> _Problem:
-    chips = tuple(sorted({row.case.chip for row in rows}))
-    kinds = {row.case.chip: row.kind for row in rows}
-    sizes = Counter(row.case.cluster for row in rows)
+    cells = {row.cell: row.parts for row in sorted(rows, key=lambda each: each.cell)}
+    kinds = {part: row.kind for row in rows for part in row.parts}
+    first = {parts[0] for parts in cells.values()}
+    names = sorted(kinds, key=lambda part: (part not in first, part))
+    own = {part: (1 - SHARED) / (len(parts) - 1) for parts in cells.values() for part in parts[1:]}
+    sizes = Counter(row.cluster for row in rows)
     return _Problem(
         rows=tuple(rows),
         parameters=tuple(parameters),
-        chips=chips,
-        kinds=tuple(KINDS.index(kinds[chip]) for chip in chips),
+        chips=tuple(cells),
+        parts=tuple(names),
+        parts_of=tuple(tuple(names.index(part) for part in parts) for parts in cells.values()),
+        kinds=tuple(kinds[part] for part in names),
+        shares=tuple(own.get(part, SHARED) for part in names),
         held=held,
-        weights=selections / np.array([sizes[row.case.cluster] for row in rows], dtype=np.float64),
-        measured=np.log([row.case.step_s for row in rows]),
+        weights=selections / np.array([sizes[row.cluster] for row in rows], dtype=np.float64),
+        measured=np.log([row.measured_s for row in rows]),
         scales=np.array([row.deviation for row in rows]),
     )
 
@@ -220,8 +273,9 @@ def _equations(problem: _Problem, point: _Point) -> tuple[_Array, _Array]:
         rows, unknowns = problem.indices(chip), problem.unknowns(chip)
         slopes = point.slopes[:, rows]
         weighted = slopes * weights[:, rows, None]
-        normal[:, unknowns[:, None], unknowns] += np.tile(np.swapaxes(weighted, 1, 2) @ slopes, (1, 2, 2))
-        pull[:, unknowns] += np.tile((weighted * point.errors[:, rows, None]).sum(axis=1), (1, 2))
+        times = len(problem.parts_of[chip])
+        normal[:, unknowns[:, None], unknowns] += np.tile(np.swapaxes(weighted, 1, 2) @ slopes, (1, times, times))
+        pull[:, unknowns] += np.tile((weighted * point.errors[:, rows, None]).sum(axis=1), (1, times))
     return normal, pull
 
 
@@ -230,12 +284,13 @@ def _fits(problem: _Problem, point: _Point) -> Fits:
     count, chips = len(problem.parameters), range(len(problem.chips))
     variances = np.empty((len(point.at), len(problem.chips), count))
     for chip in chips:
-        kind, own = np.split(problem.unknowns(chip), 2)
-        of_parts = covariance[:, kind, kind] + covariance[:, own, own] + 2 * covariance[:, kind, own]
-        variances[:, chip] = of_parts
+        unknowns = problem.unknowns(chip).reshape(-1, count)
+        variances[:, chip] = sum(covariance[:, one, other] for one in unknowns for other in unknowns)
     return Fits(
         parameters=problem.parameters,
         chips=problem.chips,
+        parts=problem.parts,
+        part_factors=np.exp(point.at.reshape(len(point.at), -1, count)),
         factors=np.exp(np.stack([problem.of_chip(point.at, chip) for chip in chips], axis=1)),
         deviations=np.sqrt(variances),
         expected_s=np.exp(point.errors + problem.measured),

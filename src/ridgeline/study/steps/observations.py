@@ -58,6 +58,26 @@ class Observation:
         """Of its chip: `GPU` or `TPU`."""
         return "GPU" if self.setting.hardware.chip.torus is None else "TPU"
 
+    @property
+    def cell(self) -> str:
+        """Its chip."""
+        return self.case.chip
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What its parameters are parts of: kind and chip."""
+        return self.kind, self.case.chip
+
+    @property
+    def cluster(self) -> str:
+        """Of its case."""
+        return self.case.cluster
+
+    @property
+    def measured_s(self) -> float:
+        """Of its case."""
+        return self.case.step_s
+
     def step(self, efficiency: Efficiency) -> Part:
         """The tree of the step under other efficiencies."""
         return training_step(replace(self.setting, efficiency=efficiency), self.columns)

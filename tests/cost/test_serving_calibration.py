@@ -1,0 +1,55 @@
+"""What measured servers settled, as it ships."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ridgeline.cost.serving.calibration import load_serving_calibration, parse_serving_calibration
+from ridgeline.cost.serving.efficiency import LARGEST, PRIORS
+from ridgeline.errors import InputError
+
+if TYPE_CHECKING:
+    from ridgeline.cost.uncertainty import ChipKind
+
+
+@pytest.mark.parametrize("kind", ["TPU", "GPU"])
+def test_no_number_exceeds_what_is_possible_and_none_is_far_from_its_prior(kind: ChipKind) -> None:
+    calibration = load_serving_calibration(kind)
+    chips = {"TPU": ("v6e", "tpu7x", "v5e", "none"), "GPU": ("h100", "h200", "b200", "none")}[kind]
+    for chip in chips:
+        for engine in ("vllm", "trtllm", "none"):
+            found = asdict(calibration.efficiency(chip, engine))
+            prior = asdict(PRIORS[kind])
+            assert all(0 < found[key] <= LARGEST[key] for key in found)
+            assert all(1 / 12 < found[key] / prior[key] < 12 for key in found)
+
+
+def test_a_chip_that_was_never_measured_has_what_its_kind_has_and_a_wider_interval() -> None:
+    calibration = load_serving_calibration("TPU")
+
+    known, unknown = (
+        calibration.half_width_fraction(chip, "vllm", has_experts=False, is_first=False) for chip in ("v6e", "v5p")
+    )
+    assert known < unknown
+    assert calibration.efficiency("v5p", "none").weights == pytest.approx(calibration.facts["weights"].value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where"),
+    [
+        ("[weights]", "[weigths]", "weights"),
+        ("value = ", "value = -", "weights"),
+        ("[interval.token]", "[interval.tokens]", "interval.token"),
+    ],
+)
+def test_a_malformed_file_is_refused_where_it_is_wrong(old: str, new: str, where: str) -> None:
+    file = resources.files("ridgeline.cost") / "calibration" / "serving" / "TPU.toml"
+    text = file.read_text(encoding="utf-8").replace(old, new, 1)
+
+    with pytest.raises(InputError) as refused:
+        parse_serving_calibration(text, where="mine.toml")
+    assert where in str(refused.value)
