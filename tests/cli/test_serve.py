@@ -132,3 +132,10 @@ def test_a_trace_is_replayed_on_servers_enough_for_it(serve: Serve, tmp_path: Pa
     assert code == 0
     for words in ("200 requests of", "queueing", "served", "p99", "4 requests/s", "all were replayed"):
         assert words in out
+
+
+def test_the_json_has_what_eight_of_ten_measured_servers_lie_between(serve: Serve) -> None:
+    found = json.loads(serve(*QUESTION, "--json")[1])
+
+    ends = found["interval"]["tpot_s"]
+    assert ends["low"] < found["best"]["tpot_s"]["mean"] < ends["high"]

@@ -12,6 +12,7 @@ from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Report, 
 from ridgeline.report.chart import Axis, Chart, Curve, Mark
 from ridgeline.report.derivations import derivations_json
 from ridgeline.report.jsonable import Json, jsonable
+from ridgeline.report.serving_interval import interval_json
 from ridgeline.report.train import VERDICTS, part_json
 from ridgeline.search.serving_answer import NoServingPlan
 from ridgeline.search.serving_dtypes import dtypes_in_words
@@ -93,6 +94,7 @@ def serve_json(answer: ServeAnswer) -> dict[str, Json]:
     return {
         "job": jsonable(job_tables(answer.job)),
         "best": best,
+        "interval": interval_json(answer),
         "frontier": [_point_json(point) for point in answer.frontier],
         "rejected": jsonable(answer.rejected),
         "narrower": [{"saving_fraction": each.saving_fraction} | _point_json(each.point) for each in answer.narrower],
