@@ -1,4 +1,4 @@
-"""Settings of Megatron's and torchtitan's programs: collectives that products or passes hide, gradients that they add."""
+"""Settings of Megatron's and torchtitan's programs: what products or passes hide, and gradients that they add."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_collectives_of_tensor_parallelism_show_whole_where_no_product_runs_besi
 
 
 @pytest.mark.parametrize("distributed", [True, False])
-def test_replicas_that_wait_for_the_sum_of_gradients_take_as_much_longer(distributed: bool) -> None:
+def test_replicas_that_wait_for_the_sum_of_gradients_take_as_much_longer(*, distributed: bool) -> None:
     setting = replace(PLAIN, optimizer=Optimizer(distributed=distributed))
     columns = one_plan(setting, {"dp": 8})
     waited = training_step(replace(setting, sync_overlaps=False), columns)
