@@ -11,7 +11,7 @@ from ridgeline.errors import InputError
 @pytest.mark.parametrize(
     ("name", "headline"),
     [
-        (None, "15 chips"),
+        (None, "26 chips"),
         ("ironwood", "tpu7x · Google TPU7x (Ironwood)"),
         ("a100-80gb", "a100-80gb · NVIDIA A100 SXM4 80GB"),
         ("v5p-512", "v5p:4x8x8 · Google TPU v5p · 256 chips, 256 devices, 64 hosts"),
