@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from ridgeline.report.blocks import Cell, Table
 from ridgeline.units import format_fraction
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ridgeline.report.blocks import Tone
     from ridgeline.report.jsonable import Json
-    from ridgeline.study.score import Score
+    from ridgeline.study.score import Score, ScoredRow
 
 _GOOD, _POOR = 0.08, 0.15
+
+
+class _Validated(Protocol):
+    """A measurement that was estimated, of whatever kind."""
+
+    @property
+    def scored(self) -> ScoredRow: ...
+
+
+_Row = TypeVar("_Row", bound=_Validated)
 
 OF_STEPS: Final = "means over jobs: rows of one chip, model, number of chips, sequence and precision are one job"
 """What a table of steps says of its means."""
@@ -93,3 +103,16 @@ def score_json(found: Score | None, *, counts: bool = False) -> dict[str, Json]:
     clusters: dict[str, Json] = {"clusters": 0 if found is None else found.clusters}
     rows: dict[str, Json] = {"used": found.rows} if counts and found is not None else {}
     return rows | clusters | scores
+
+
+def worst_of_clusters(rows: Iterable[_Row], *, most: int) -> list[_Row]:
+    """The worst row of each of the worst clusters, the worst first.
+
+    Args:
+        rows: Measurements, each with its estimate.
+        most: So many clusters at the most.
+    """
+    worst: dict[str, _Row] = {}
+    for row in sorted(rows, key=lambda each: -abs(each.scored.error)):
+        worst.setdefault(row.scored.cluster, row)
+    return list(worst.values())[:most]

@@ -10,7 +10,7 @@ from ridgeline.job.mesh import mesh_in_words
 from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report, Table
 from ridgeline.report.chart import Axis, Chart, Curve, Scatter
 from ridgeline.report.jsonable import Json, jsonable
-from ridgeline.report.scores import OF_STEPS, group_table, score_json, signed, tone_of, width_of
+from ridgeline.report.scores import OF_STEPS, group_table, score_json, signed, tone_of, width_of, worst_of_clusters
 from ridgeline.report.validate_serving import serving_json, serving_pieces, serving_row_json
 from ridgeline.study.score import CLOSE
 from ridgeline.units import format_bytes, format_count, format_fraction, format_seconds, format_things
@@ -171,14 +171,11 @@ def _readings(rows: Sequence[ValidatedRow]) -> Iterator[tuple[str, str]]:
 
 def _worst_table(rows: Sequence[ValidatedRow]) -> Table:
     """The worst row of each of the worst clusters."""
-    worst: dict[str, ValidatedRow] = {}
-    for row in sorted(rows, key=lambda each: -abs(each.scored.error)):
-        worst.setdefault(row.scored.cluster, row)
     return Table(
         title="Worst cases",
         columns=("case", "measured", "estimate", "error", "what it is, and where the estimated time goes"),
         right=frozenset({1, 2, 3}),
-        rows=tuple(_worst_row(row) for row in list(worst.values())[:_WORST]),
+        rows=tuple(_worst_row(row) for row in worst_of_clusters(rows, most=_WORST)),
         note="the worst row of a job stands for it",
     )
 

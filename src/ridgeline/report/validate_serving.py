@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.report.blocks import Cell, Table
-from ridgeline.report.scores import group_table, score_json, signed, tone_of
+from ridgeline.report.scores import group_table, score_json, signed, tone_of, worst_of_clusters
 from ridgeline.units import format_count, format_seconds, format_things
 
 if TYPE_CHECKING:
@@ -90,14 +90,11 @@ def serving_row_json(row: ValidatedServing) -> dict[str, Json]:
 
 def _worst_table(rows: Sequence[ValidatedServing]) -> Table:
     """The worst row of each of the worst clusters."""
-    worst: dict[str, ValidatedServing] = {}
-    for row in sorted(rows, key=lambda each: -abs(each.scored.error)):
-        worst.setdefault(row.scored.cluster, row)
     return Table(
         title="Worst servers",
         columns=("case", "measured", "estimate", "error", "what it is"),
         right=frozenset({1, 2, 3}),
-        rows=tuple(_worst_row(row) for row in list(worst.values())[:_WORST]),
+        rows=tuple(_worst_row(row) for row in worst_of_clusters(rows, most=_WORST)),
         note="the worst row of a server stands for it",
     )
 
