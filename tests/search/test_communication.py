@@ -118,6 +118,8 @@ def test_of_what_a_v5p_waits_for_the_estimate_hides_what_measured_steps_hid_and_
     waits = [use for use in found.answer.collectives if not use.is_asynchronous]
     assert {use.kind for use in waits} == {"all_gather", "reduce_scatter"}
     assert all(use.busy_s >= use.exposed_s >= use.busy_s * shown[use.kind] * (1 - 1e-9) for use in waits)
+    assert all(use.busy_s > use.exposed_s for use in waits if shown[use.kind] < 1)
+    assert any(use.busy_s > use.exposed_s for use in waits)
     assert any("does not hide by default: with the flags" in line for line in found.answer.advice)
     assert any("as all-reduces" in line and "twice" in line for line in found.answer.advice)
     assert any(each.flag.name.endswith("fuse_all_reduce") for each in found.flags)
