@@ -20,7 +20,7 @@ from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.serving import ServingDtypes
 from ridgeline.model.tree import model_tree
 from ridgeline.model.zoo import load_model
-from ridgeline.search.serving_meshes import PLACEMENT_ORDER, serving_meshes
+from ridgeline.search.serving.meshes import PLACEMENT_ORDER, serving_meshes
 
 if TYPE_CHECKING:
     from ridgeline.cost.work import Part

@@ -17,7 +17,7 @@ from ridgeline.report.svg import svg
 from ridgeline.report.terminal import screen
 
 if TYPE_CHECKING:
-    from ridgeline.search.serving_answer import ServeAnswer
+    from ridgeline.search.serving.answer import ServeAnswer
 
 KEYS = {
     *("plan", "ttft_s", "tpot_s", "tokens_per_s_per_chip", "tokens_per_s_per_user", "max_concurrency", "memory"),

@@ -9,7 +9,7 @@ import pytest
 import ridgeline
 
 if TYPE_CHECKING:
-    from ridgeline.search.serving_answer import ServingPoint
+    from ridgeline.search.serving.answer import ServingPoint
 
 GIB = 2**30
 

@@ -11,7 +11,7 @@ import pytest
 
 import ridgeline
 from ridgeline.errors import InfeasibleError, InputError
-from ridgeline.search.serving_answer import NoServingPlan, ServeAnswer
+from ridgeline.search.serving.answer import NoServingPlan, ServeAnswer
 
 
 def llama(on: str = "v5e:2x4", **said: str | float) -> ServeAnswer:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ridgeline.report.validate import validate_json
-from ridgeline.search.serving_pinned import pinned_server
+from ridgeline.search.serving.pinned import pinned_server
 from ridgeline.study.measured.files import MeasuredCases, published_serving_cases
 from ridgeline.study.validate import ValidateAnswer, validate_cases
 

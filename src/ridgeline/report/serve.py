@@ -14,9 +14,9 @@ from ridgeline.report.derivations import derivations_json
 from ridgeline.report.jsonable import Json, jsonable
 from ridgeline.report.serving_interval import interval_json
 from ridgeline.report.train import VERDICTS, part_json
-from ridgeline.search.serving_answer import NoServingPlan
-from ridgeline.search.serving_dtypes import dtypes_in_words
-from ridgeline.search.serving_words import requests_in_words
+from ridgeline.search.serving.answer import NoServingPlan
+from ridgeline.search.serving.dtypes import dtypes_in_words
+from ridgeline.search.serving.words import requests_in_words
 from ridgeline.units import format_bytes, format_count, format_fraction, format_seconds, format_things, format_usd
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ridgeline.errors import InfeasibleError
     from ridgeline.search.engine.latency import Quantiles
-    from ridgeline.search.serving_answer import (
+    from ridgeline.search.serving.answer import (
         DecodeLaws,
         DtypeGain,
         Fleet,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from ridgeline.cost.serving.calibration import load_serving_calibration
 from ridgeline.model.kind import model_kind
 from ridgeline.report.jsonable import Json, jsonable
-from ridgeline.search.serving_setting import PLANNED_ENGINE
+from ridgeline.search.serving.setting import PLANNED_ENGINE
 
 if TYPE_CHECKING:
-    from ridgeline.search.serving_answer import ServeAnswer
+    from ridgeline.search.serving.answer import ServeAnswer
 
 
 def interval_json(answer: ServeAnswer) -> dict[str, Json]:

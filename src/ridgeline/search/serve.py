@@ -11,9 +11,9 @@ import numpy as np
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.search.answer import Rejected, SearchStatistics
-from ridgeline.search.serving_answer import DtypeGain, NoServingPlan, ServeAnswer
-from ridgeline.search.serving_candidates import ELABORATE_AXES, candidates, unbeaten
-from ridgeline.search.serving_dtypes import (
+from ridgeline.search.serving.answer import DtypeGain, NoServingPlan, ServeAnswer
+from ridgeline.search.serving.candidates import ELABORATE_AXES, candidates, unbeaten
+from ridgeline.search.serving.dtypes import (
     dtypes_in_words,
     narrower_dtypes,
     no_wider,
@@ -21,13 +21,13 @@ from ridgeline.search.serving_dtypes import (
     width_bytes,
     with_dtypes,
 )
-from ridgeline.search.serving_estimate import serving_point
-from ridgeline.search.serving_explain import explain_serving
-from ridgeline.search.serving_laws import decode_laws
-from ridgeline.search.serving_meshes import serving_meshes
-from ridgeline.search.serving_setting import serving_machine
-from ridgeline.search.serving_tails import in_limits, with_tails
-from ridgeline.search.serving_words import (
+from ridgeline.search.serving.estimate import serving_point
+from ridgeline.search.serving.explain import explain_serving
+from ridgeline.search.serving.laws import decode_laws
+from ridgeline.search.serving.meshes import serving_meshes
+from ridgeline.search.serving.setting import serving_machine
+from ridgeline.search.serving.tails import in_limits, with_tails
+from ridgeline.search.serving.words import (
     assumptions,
     nothing_fits_reasons,
     queued_reasons,
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
     from ridgeline.hardware.slice import Slice
     from ridgeline.job.serving import ServingDtypes, ServingJob, ServingWorkload
-    from ridgeline.search.serving_answer import ServingPoint
-    from ridgeline.search.serving_candidates import Candidates
-    from ridgeline.search.serving_meshes import ServingMeshes
+    from ridgeline.search.serving.answer import ServingPoint
+    from ridgeline.search.serving.candidates import Candidates
+    from ridgeline.search.serving.meshes import ServingMeshes
 
     Progress = Callable[[str, float], None]
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ridgeline.export.maxtext import MaxTextConfig
     from ridgeline.job.origin import Arguments
     from ridgeline.job.serving import ServingJob
-    from ridgeline.search.serving_answer import ServingPoint
+    from ridgeline.search.serving.answer import ServingPoint
 
 _USABLE_SHARE: Final = 0.95
 """Part of what programs may allocate that is planned for: the rest is for fragments and compiled programs."""

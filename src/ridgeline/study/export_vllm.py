@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ridgeline.job.origin import Arguments
     from ridgeline.job.serving import ServingJob
     from ridgeline.model.operations import ModelTree, Operation
-    from ridgeline.search.serving_answer import ServingPoint
+    from ridgeline.search.serving.answer import ServingPoint
 
 _PAGE_TOKENS: Final = 256
 """Tokens of the largest page that vLLM chooses by itself, but for latents on TPUs. Source: tpu-inference 0.32.0."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ridgeline.job.origin import Arguments
     from ridgeline.job.serving import ServingJob
-    from ridgeline.search.serving_answer import ServeAnswer
+    from ridgeline.search.serving.answer import ServeAnswer
 
 
 def serve(

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.serving.calibration import load_serving_calibration
 from ridgeline.errors import InputError, RidgelineError
-from ridgeline.search.serving_pinned import pinned_server
+from ridgeline.search.serving.pinned import pinned_server
 from ridgeline.study.measured.case import Skipped
 from ridgeline.study.score import ScoredRow, score
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ridgeline.search.serving_pinned import PinnedServer
+    from ridgeline.search.serving.pinned import PinnedServer
     from ridgeline.search.train import Progress
     from ridgeline.study.measured.serving_case import ServingCase
     from ridgeline.study.score import Score

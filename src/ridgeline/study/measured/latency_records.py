@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalog import find_chip
-from ridgeline.search.serving_pinned import ENGINES, engine_settings
+from ridgeline.search.serving.pinned import ENGINES, engine_settings
 from ridgeline.study.measured.records import (
     as_record,
     number,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ridgeline.hardware.chip import Chip
-    from ridgeline.search.serving_pinned import EngineName
+    from ridgeline.search.serving.pinned import EngineName
     from ridgeline.study.measured.case import Skipped
     from ridgeline.study.measured.records import Record
     from ridgeline.study.measured.serving_case import ServingMetric

@@ -10,7 +10,7 @@ from ridgeline.model.kind import ModelKind, model_kind
 if TYPE_CHECKING:
     from ridgeline.cost.uncertainty import ChipKind
     from ridgeline.job.serving import ServingJob
-    from ridgeline.search.serving_pinned import EngineSettings, ServerTimes
+    from ridgeline.search.serving.pinned import EngineSettings, ServerTimes
     from ridgeline.study.measured.case import SourceOfMeasured
 
 ServingMetric: TypeAlias = Literal["ttft_s", "tpot_s", "output_tokens_per_s_per_chip"]

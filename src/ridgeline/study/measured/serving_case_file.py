@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from ridgeline.job.document import is_serving
 from ridgeline.job.reading import job_of_tables
 from ridgeline.job.serving import ServingJob
-from ridgeline.search.serving_pinned import ENGINES, engine_settings
+from ridgeline.search.serving.pinned import ENGINES, engine_settings
 from ridgeline.study.measured.case_file import MEASURED, check_keys
 from ridgeline.study.measured.records import number, table, text, unusable
 from ridgeline.study.measured.serving_case import SERVING_METRICS, ServingCase

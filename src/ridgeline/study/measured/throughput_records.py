@@ -12,7 +12,7 @@ from ridgeline.errors import InputError
 from ridgeline.hardware.catalog import find_chip
 from ridgeline.model.parameters import count_parameters
 from ridgeline.model.tree import model_tree
-from ridgeline.search.serving_pinned import engine_settings
+from ridgeline.search.serving.pinned import engine_settings
 from ridgeline.study.measured.gpu_settings import machine_of
 from ridgeline.study.measured.records import as_record, number, record_id, records_of, skipped, text, unusable, whole
 from ridgeline.study.measured.serving_case import ServingCase
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ridgeline.hardware.chip import Chip
     from ridgeline.model.spec import ModelSpec
-    from ridgeline.search.serving_pinned import EngineName
+    from ridgeline.search.serving.pinned import EngineName
     from ridgeline.study.measured.case import Skipped, SourceOfMeasured
     from ridgeline.study.measured.gpu_settings import Machine
     from ridgeline.study.measured.records import Record

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.errors import InputError
-from ridgeline.search.serving_pinned import engine_settings
+from ridgeline.search.serving.pinned import engine_settings
 from ridgeline.study.measured.records import (
     as_record,
     number,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ridgeline.hardware.slice import Slice
-    from ridgeline.search.serving_pinned import EngineName, EngineSettings
+    from ridgeline.search.serving.pinned import EngineName, EngineSettings
     from ridgeline.study.measured.case import Skipped
     from ridgeline.study.measured.records import Record
     from ridgeline.study.measured.serving_case import ServingMetric

@@ -10,7 +10,7 @@ import numpy as np
 
 from ridgeline.cost.serving.efficiency import PRIORS
 from ridgeline.errors import RidgelineError
-from ridgeline.search.serving_pinned import pinned_server
+from ridgeline.search.serving.pinned import pinned_server
 from ridgeline.study.measured.case import Skipped
 from ridgeline.study.servers.parameters import SERVING_PARAMETERS, with_serving_factors
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ridgeline.cost.serving.efficiency import ServingEfficiency
     from ridgeline.cost.uncertainty import ChipKind
-    from ridgeline.search.serving_pinned import PinnedServer
+    from ridgeline.search.serving.pinned import PinnedServer
     from ridgeline.study.measured.serving_case import ServingCase
 
 _DEVIATION: Final = 0.12

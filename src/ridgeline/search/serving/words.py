@@ -13,10 +13,10 @@ from ridgeline.cost.serving.steady import prefill_share
 from ridgeline.job.job import TRANSPOSE_AXIS
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.job.traffic import EmpiricalLength, FixedLength, LognormalLength, UniformLength
-from ridgeline.search.serving_candidates import MOST_PREFILL_SHARE
-from ridgeline.search.serving_dtypes import dtypes_in_words
-from ridgeline.search.serving_plans import decode_memory, own_cache_bytes
-from ridgeline.search.serving_tails import limit_of
+from ridgeline.search.serving.candidates import MOST_PREFILL_SHARE
+from ridgeline.search.serving.dtypes import dtypes_in_words
+from ridgeline.search.serving.plans import decode_memory, own_cache_bytes
+from ridgeline.search.serving.tails import limit_of
 from ridgeline.units import format_bytes, format_count, format_fraction, format_seconds, format_things
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ridgeline.job.serving import ServingJob, ServingWorkload, Statistic
     from ridgeline.job.traffic import Length
     from ridgeline.search.engine.latency import Quantiles
-    from ridgeline.search.serving_answer import ServingPoint
-    from ridgeline.search.serving_candidates import Candidates
+    from ridgeline.search.serving.answer import ServingPoint
+    from ridgeline.search.serving.candidates import Candidates
 
 _FIXED: Final = ("weights", "draft_weights", "shared_prefix")
 """Parts of memory that do not grow with the sequences at once."""

@@ -11,12 +11,12 @@ import ridgeline
 from ridgeline.errors import InfeasibleError
 from ridgeline.job.traffic import FixedLength, Traffic
 from ridgeline.search.engine.arrivals import draw_requests
-from ridgeline.search.serving_answer import NoServingPlan
+from ridgeline.search.serving.answer import NoServingPlan
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ridgeline.search.serving_answer import ServeAnswer
+    from ridgeline.search.serving.answer import ServeAnswer
 
 
 def served(**said: object) -> ServeAnswer:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ridgeline.cost.work import Number
     from ridgeline.job.serving import CacheSplit
     from ridgeline.model.operations import ModelTree
-    from ridgeline.search.serving_meshes import ServingMesh
+    from ridgeline.search.serving.meshes import ServingMesh
 
 CHUNKS: Final = (256, 512, 1024, 2048, 4096, 8192, 16384)
 """Tokens of prompts in a pass that are searched for interleaved servers (vLLM's `max_num_batched_tokens`, of each

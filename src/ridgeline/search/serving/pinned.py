@@ -15,9 +15,9 @@ from ridgeline.cost.serving.memory import engine_bytes
 from ridgeline.cost.serving.step import serving_pass
 from ridgeline.cost.work import smaller
 from ridgeline.errors import InfeasibleError, InputError
-from ridgeline.search.serving_meshes import serving_meshes
-from ridgeline.search.serving_plans import MOST_SEQUENCES, decode_memory, decode_pass
-from ridgeline.search.serving_setting import serving_machine
+from ridgeline.search.serving.meshes import serving_meshes
+from ridgeline.search.serving.plans import MOST_SEQUENCES, decode_memory, decode_pass
+from ridgeline.search.serving.setting import serving_machine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,7 +17,7 @@ from ridgeline.cost.serving.memory import page_tokens
 from ridgeline.cost.serving.step import serving_pass
 from ridgeline.search.engine.setting import Disaggregated, Engine, Interleaved, Limits, Scheduling, Speculation
 from ridgeline.search.engine.times import StepTable, StepTimes, step_table
-from ridgeline.search.serving_candidates import read_tokens
+from ridgeline.search.serving.candidates import read_tokens
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ridgeline.cost.serving.machine import ServingMachine
     from ridgeline.cost.serving.requests import RequestLengths
     from ridgeline.job.serving import ServingJob
-    from ridgeline.search.serving_answer import ServingPoint
-    from ridgeline.search.serving_candidates import Candidates
+    from ridgeline.search.serving.answer import ServingPoint
+    from ridgeline.search.serving.candidates import Candidates
 
 
 def engine_of(job: ServingJob, found: Candidates, index: int, point: ServingPoint) -> Engine:

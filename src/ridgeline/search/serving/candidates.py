@@ -25,7 +25,7 @@ from ridgeline.cost.serving.steady import (
 )
 from ridgeline.cost.serving.step import serving_pass
 from ridgeline.job.job import TRANSPOSE_AXIS
-from ridgeline.search.serving_plans import (
+from ridgeline.search.serving.plans import (
     CHUNKS,
     decode_memory,
     decode_pass,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from ridgeline.cost.serving.device import PhaseColumns
     from ridgeline.cost.serving.machine import ServingMachine
     from ridgeline.job.serving import ServingJob
-    from ridgeline.search.serving_meshes import ServingMesh
-    from ridgeline.search.serving_plans import ServingTable
+    from ridgeline.search.serving.meshes import ServingMesh
+    from ridgeline.search.serving.plans import ServingTable
 
     Column = NDArray[np.float64]
 

@@ -30,10 +30,10 @@ from ridgeline.cost.serving.steady import (
     user_tokens_per_s,
 )
 from ridgeline.cost.serving.step import serving_pass
-from ridgeline.search.serving_candidates import read_tokens
-from ridgeline.search.serving_estimate import price_shares
-from ridgeline.search.serving_laws import law_derivations
-from ridgeline.search.serving_plans import decode_memory, decode_pass, own_cache_bytes, prefill_pass
+from ridgeline.search.serving.candidates import read_tokens
+from ridgeline.search.serving.estimate import price_shares
+from ridgeline.search.serving.laws import law_derivations
+from ridgeline.search.serving.plans import decode_memory, decode_pass, own_cache_bytes, prefill_pass
 from ridgeline.units import format_seconds
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
     from ridgeline.cost.serving.machine import ServingMachine
     from ridgeline.job.serving import ServingJob
-    from ridgeline.search.serving_answer import ServingPoint
-    from ridgeline.search.serving_candidates import Candidates
+    from ridgeline.search.serving.answer import ServingPoint
+    from ridgeline.search.serving.candidates import Candidates
 
 
 def explain_serving(job: ServingJob, found: Candidates, index: int, best: ServingPoint) -> Iterator[Derivation]:

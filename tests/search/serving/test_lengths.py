@@ -11,7 +11,7 @@ from ridgeline.cost.serving.requests import like
 from ridgeline.job.serving import PrefixCache, ServingWorkload
 from ridgeline.job.traffic import EmpiricalLength, FixedLength, LognormalLength, Requests, Trace, Traffic, UniformLength
 from ridgeline.search.engine.arrivals import draw_requests
-from ridgeline.search.request_lengths import request_lengths
+from ridgeline.search.serving.lengths import request_lengths
 
 if TYPE_CHECKING:
     from ridgeline.job.traffic import Length

@@ -9,7 +9,7 @@ import pytest
 import ridgeline
 
 if TYPE_CHECKING:
-    from ridgeline.search.serving_answer import DecodeLaws
+    from ridgeline.search.serving.answer import DecodeLaws
 
 
 def laws(model: str, on: str, *, batch: int, mesh: str, **said: str) -> DecodeLaws:

@@ -17,16 +17,16 @@ from ridgeline.search.engine.fleet import serve
 from ridgeline.search.engine.latency import served_latency
 from ridgeline.search.engine.load import load_of
 from ridgeline.search.engine.setting import Disaggregated, Interleaved
-from ridgeline.search.serving_answer import Simulation
-from ridgeline.search.serving_engine import engine_of
-from ridgeline.search.serving_sample import FleetSample, fleet_sample
+from ridgeline.search.serving.answer import Simulation
+from ridgeline.search.serving.sample import FleetSample, fleet_sample
+from ridgeline.search.serving.simulated import engine_of
 
 if TYPE_CHECKING:
     from ridgeline.job.serving import ServingJob, ServingWorkload, Statistic
     from ridgeline.search.engine.latency import Latency, Quantiles, Served
     from ridgeline.search.engine.setting import Engine
-    from ridgeline.search.serving_answer import Fleet, ServingPoint
-    from ridgeline.search.serving_candidates import Candidates
+    from ridgeline.search.serving.answer import Fleet, ServingPoint
+    from ridgeline.search.serving.candidates import Candidates
 
 NUM_REQUESTS: Final = 4_000
 """Requests that are simulated for the plan that is taken, at least: enough for what 99 of 100 stay below."""

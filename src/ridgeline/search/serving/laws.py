@@ -14,14 +14,14 @@ from ridgeline.cost.serving.step import serving_pass
 from ridgeline.cost.training.step import step_weights
 from ridgeline.model.accounting import operations
 from ridgeline.model.operations import ExpertMatmul
-from ridgeline.search.serving_answer import DecodeLaws
-from ridgeline.search.serving_plans import decode_pass
+from ridgeline.search.serving.answer import DecodeLaws
+from ridgeline.search.serving.plans import decode_pass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ridgeline.cost.explain import Derivation
-    from ridgeline.search.serving_candidates import Candidates
+    from ridgeline.search.serving.candidates import Candidates
 
 
 def decode_laws(found: Candidates, index: int) -> DecodeLaws:

@@ -14,7 +14,7 @@ from ridgeline.cost.serving.machine import ServingMachine
 from ridgeline.job.serving import MTP
 from ridgeline.model.mtp import mtp_tree
 from ridgeline.model.tree import model_tree
-from ridgeline.search.request_lengths import request_lengths
+from ridgeline.search.serving.lengths import request_lengths
 
 if TYPE_CHECKING:
     from ridgeline.hardware.slice import Slice

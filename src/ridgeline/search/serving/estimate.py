@@ -13,8 +13,8 @@ from ridgeline.cost.serving.step import roofline_s, serving_pass
 from ridgeline.search.answer import MemoryEstimate
 from ridgeline.search.engine.latency import Quantiles
 from ridgeline.search.estimate import verdict
-from ridgeline.search.serving_answer import Breakdown, Fleet, PassEstimate, ServingChoice, ServingPoint
-from ridgeline.search.serving_plans import concurrency, decode_memory, decode_pass
+from ridgeline.search.serving.answer import Breakdown, Fleet, PassEstimate, ServingChoice, ServingPoint
+from ridgeline.search.serving.plans import concurrency, decode_memory, decode_pass
 from ridgeline.units import format_fraction, format_seconds
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ridgeline.cost.serving.device import PhaseColumns
     from ridgeline.cost.serving.machine import ServingMachine
     from ridgeline.cost.work import Part
-    from ridgeline.search.serving_answer import ServingBound
-    from ridgeline.search.serving_candidates import Candidates
+    from ridgeline.search.serving.answer import ServingBound
+    from ridgeline.search.serving.candidates import Candidates
 
 _WAITS: Final[Mapping[ServingBound, str]] = {
     "hbm": "reading weights and KV cache is",

@@ -10,10 +10,10 @@ import ridgeline
 from ridgeline.errors import InfeasibleError
 from ridgeline.job.job import BYTES_OF
 from ridgeline.job.serving import ServingDtypes
-from ridgeline.search.serving_dtypes import narrower_dtypes, no_wider, searched_dtypes
+from ridgeline.search.serving.dtypes import narrower_dtypes, no_wider, searched_dtypes
 
 if TYPE_CHECKING:
-    from ridgeline.search.serving_answer import ServeAnswer
+    from ridgeline.search.serving.answer import ServeAnswer
 
 
 def llama(on: str = "v6e:2x4", **said: str | float) -> ServeAnswer:
