@@ -13,7 +13,7 @@ from ridgeline.cost.serving.efficiency import LARGEST, PRIORS
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
-    from ridgeline.cost.uncertainty import ChipKind
+    from ridgeline.hardware.chip import ChipKind
 
 
 @pytest.mark.parametrize("kind", ["TPU", "GPU"])

@@ -25,7 +25,8 @@ from ridgeline.hardware.chip import Fact
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ridgeline.cost.uncertainty import ChipKind, MeasuredJobs, Trait
+    from ridgeline.cost.uncertainty import MeasuredJobs, Trait
+    from ridgeline.hardware.chip import ChipKind
 
 _SUFFIX = ".toml"
 _STEPS = "steps"

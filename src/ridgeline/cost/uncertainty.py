@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ridgeline.cost.work import Part
-    from ridgeline.hardware.chip import Fact
-
-ChipKind: TypeAlias = Literal["TPU", "GPU"]
+    from ridgeline.hardware.chip import ChipKind, Fact
 
 Trait: TypeAlias = Literal["chip", "parallelism", "model", "model_kind", "precision", "scale"]
 """What two jobs may have in common."""

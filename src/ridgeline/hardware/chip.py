@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Vendor: TypeAlias = Literal["google", "nvidia", "amd"]
+ChipKind: TypeAlias = Literal["TPU", "GPU"]
 FactKind: TypeAlias = Literal["published", "measured", "derived"]
 
 
@@ -201,6 +202,11 @@ class Chip:
     network_latency_s: float
     prices: tuple[Price, ...]
     facts: Mapping[str, Fact]
+
+    @property
+    def kind(self) -> ChipKind:
+        """Chips that a torus joins are TPUs."""
+        return "GPU" if self.torus is None else "TPU"
 
     @property
     def vector_flops_per_s(self) -> float | None:

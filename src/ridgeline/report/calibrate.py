@@ -205,7 +205,7 @@ def _score_table(title: str, groups: Sequence[tuple[str, Mapping[str, Score]]]) 
 def _settled_table(record: Record) -> Table:
     """What was settled: the prior and what it became, by key and chip."""
     rows: list[tuple[Cell, ...]] = []
-    kinds = {row.case.chip: row.kind for row in record.rows}
+    kinds = {row.case.chip: row.case.kind for row in record.rows}
     for chip, values in record.settled.items():
         told = [
             f"{key} {prior:.3g} → {value:.3g}"
@@ -260,7 +260,7 @@ def _worst_table(record: Record) -> Table:
 
 def _in_words(case: MeasuredCase) -> str:
     left = f"; not stated: {case.not_stated}" if case.not_stated else ""
-    return f"{case.model} on {case.job.hardware.name}, {case.source.split(' ')[0]}{left}"
+    return f"{case.model} on {case.job.hardware.name}, {case.publisher}{left}"
 
 
 def _written(files: Files) -> Iterator[Piece]:

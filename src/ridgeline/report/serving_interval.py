@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def interval_json(answer: ServeAnswer) -> dict[str, Json]:
     """Lower and upper end of 80% intervals: of the mean times, and of tokens/s per chip."""
     best, chip = answer.best, answer.job.hardware.chip
-    calibration = load_serving_calibration("GPU" if chip.torus is None else "TPU")
+    calibration = load_serving_calibration(chip.kind)
     has_experts = "moe" in model_kind(answer.job.model)
     token, first = (
         1.0 + calibration.half_width_fraction(chip.name, PLANNED_ENGINE, has_experts=has_experts, is_first=is_first)

@@ -19,7 +19,7 @@ from ridgeline.model.kind import model_kind
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ridgeline.cost.uncertainty import ChipKind, Traits, Uncertainty
+    from ridgeline.cost.uncertainty import Traits, Uncertainty
     from ridgeline.cost.work import Part
     from ridgeline.job.job import Job
     from ridgeline.model.spec import ModelSpec
@@ -39,7 +39,7 @@ def interval_half_width(job: Job, degrees: Mapping[str, float], step: Part) -> f
     return half_width_fraction(
         share_of_part=model_part_shares(step, job.model),
         uncertainty=job_uncertainty(job),
-        kind=chip_kind(job),
+        kind=job.hardware.chip.kind,
         traits=job_traits(job, degrees),
     )
 
@@ -60,11 +60,6 @@ def job_uncertainty(job: Job) -> Uncertainty:
 def _parsed(text: str, where: str) -> Uncertainty:
     """Read once for all plans of a search."""
     return parse_uncertainty(text, where=where)
-
-
-def chip_kind(job: Job) -> ChipKind:
-    """Whether a job runs on TPUs or GPUs."""
-    return "GPU" if job.hardware.chip.torus is None else "TPU"
 
 
 def job_precision(job: Job) -> str:
@@ -97,7 +92,7 @@ def widened_by(job: Job, degrees: Mapping[str, float]) -> tuple[str, ...]:
         job: What is trained where.
         degrees: Of the plan, by mesh axis.
     """
-    kind, traits = chip_kind(job), job_traits(job, degrees)
+    kind, traits = job.hardware.chip.kind, job_traits(job, degrees)
     in_words = {
         "chip": f"on {traits['chip']}",
         "parallelism": f"split by {' and '.join(traits['parallelism'].split())} on {kind}s",

@@ -233,7 +233,7 @@ def _grade(case: MeasuredCase) -> str:
 
 
 GROUPS: Final[Mapping[str, Callable[[MeasuredCase], str]]] = {
-    "accelerator": lambda case: "GPU" if case.job.hardware.chip.torus is None else "TPU",
+    "accelerator": lambda case: case.kind,
     "chip": lambda case: case.chip,
     "model_kind": lambda case: case.model_kind,
     "precision": lambda case: case.precision,

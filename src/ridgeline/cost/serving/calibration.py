@@ -23,7 +23,7 @@ from ridgeline.hardware.chip import Fact
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ridgeline.cost.uncertainty import ChipKind
+    from ridgeline.hardware.chip import ChipKind
 
 FOLDER: Final = "serving"
 """Of these files, beside those of kernels and of steps."""

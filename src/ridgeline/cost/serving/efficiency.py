@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ridgeline.cost.uncertainty import ChipKind
+    from ridgeline.hardware.chip import ChipKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

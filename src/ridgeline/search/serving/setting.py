@@ -33,7 +33,7 @@ def serving_machine(job: ServingJob, hardware: Slice, *, engine: str = PLANNED_E
         hardware: The slice.
         engine: What runs it.
     """
-    calibration = load_serving_calibration("GPU" if hardware.chip.torus is None else "TPU")
+    calibration = load_serving_calibration(hardware.chip.kind)
     setting = ServingSetting(
         tree=model_tree(job.model),
         dtypes=job.plan.dtypes,

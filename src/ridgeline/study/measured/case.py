@@ -4,83 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from ridgeline.model.kind import ModelKind, model_kind
+from ridgeline.job.job import Job
 from ridgeline.search.interval import job_precision, job_traits
+from ridgeline.study.measured.measurement import Measurement, Metric
 
 if TYPE_CHECKING:
     from ridgeline.cost.uncertainty import Traits
-    from ridgeline.job.job import Job
-
-Metric: TypeAlias = Literal["step_time_s", "tokens_per_s_per_chip"]
-SourceOfMeasured: TypeAlias = Literal["direct", "derived"]
-
-UNIT: dict[Metric, str] = {"step_time_s": "s", "tokens_per_s_per_chip": "tokens/s/chip"}
-"""Unit of a metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredCase:
-    """One measurement.
+class MeasuredCase(Measurement[Job, Metric]):
+    """A measured training step.
 
     Attributes:
-        id: Its name in the source.
-        job: The job it measured: batch, mesh, micro-steps and remat pinned; what the source leaves open is filled
-            in, and stands in `assumed`.
-        metric: What was measured.
-        measured: Its value.
-        source_of_measured: `direct`: the source states it; `derived`: it was computed from what the source states
-            (an MFU, another row).
-        source: Where it was published; its first word is by whom.
-        quality: `A` (everything stated) to `C`; `unstated` where the source is not graded.
-        assumed: What the source left open, one phrase each, with what was taken.
         alternatives: The same job under the other readings of what was left open, for the spread.
-        not_stated: What of the run no job can say; "" when it is all said.
-        cluster_name: Rows that measure one job; "" for chip, model, chips, sequence and precision.
     """
 
-    id: str
-    job: Job
-    metric: Metric
-    measured: float
-    source_of_measured: SourceOfMeasured = "direct"
-    source: str
-    quality: str = "unstated"
-    assumed: tuple[str, ...] = ()
     alternatives: tuple[Job, ...] = ()
-    not_stated: str = ""
-    cluster_name: str = ""
-
-    @property
-    def unit(self) -> str:
-        """Unit of the measured value."""
-        return UNIT[self.metric]
-
-    @property
-    def chip(self) -> str:
-        """The chip's name."""
-        return self.job.hardware.chip.name
-
-    @property
-    def chips(self) -> int:
-        """Chips in all slices."""
-        return self.job.hardware.num_chips
 
     @property
     def slices(self) -> int:
         """Slices joined by DCN."""
         return self.job.hardware.num_slices
-
-    @property
-    def model(self) -> str:
-        """Its name in the zoo, however the source spells it."""
-        return self.job.model.name
-
-    @property
-    def model_kind(self) -> ModelKind:
-        """By its layers: attention or latent attention, one feed-forward block or experts."""
-        return model_kind(self.job.model)
 
     @property
     def precision(self) -> str:
@@ -93,12 +40,9 @@ class MeasuredCase:
         return job_traits(self.job, self.job.plan.mesh)
 
     @property
-    def cluster(self) -> str:
-        """Rows of one chip, model, chip count, sequence and precision: one job, however often it was measured."""
-        job = self.job
-        return self.cluster_name or "|".join(
-            (self.chip, self.model, str(self.chips), str(job.workload.seq_len), self.precision)
-        )
+    def lengths(self) -> str:
+        """Tokens of a sequence."""
+        return str(self.job.workload.seq_len)
 
     @property
     def step_tokens(self) -> int:

@@ -23,7 +23,7 @@ from ridgeline.study.measured.records import number, table, text, unusable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ridgeline.study.measured.case import Metric
+    from ridgeline.study.measured.measurement import Metric
     from ridgeline.study.measured.records import Record
 
 MEASURED: Final = "measured"

@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ridgeline.model.spec import ModelSpec
-    from ridgeline.study.measured.case import Metric, Skipped, SourceOfMeasured
+    from ridgeline.study.measured.case import Skipped
+    from ridgeline.study.measured.measurement import Metric, SourceOfMeasured
     from ridgeline.study.measured.records import Record
 
 _MILLI, _PERCENT = 1e-3, 1e-2

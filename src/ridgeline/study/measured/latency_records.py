@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from ridgeline.hardware.chip import Chip
     from ridgeline.search.serving.pinned import EngineName
     from ridgeline.study.measured.case import Skipped
+    from ridgeline.study.measured.measurement import ServingMetric
     from ridgeline.study.measured.records import Record
-    from ridgeline.study.measured.serving_case import ServingMetric
 
 _MILLI: Final = 1e-3
 _BURST: Final = 0.1

@@ -28,8 +28,8 @@ from ridgeline.study.measured.serving_case import SERVING_METRICS, ServingCase
 
 if TYPE_CHECKING:
     from ridgeline.job.serving import AnyJob
+    from ridgeline.study.measured.measurement import ServingMetric
     from ridgeline.study.measured.records import Record
-    from ridgeline.study.measured.serving_case import ServingMetric
 
 SERVING_KEYS: Final = (*SERVING_METRICS, "engine", "source", "quality", "derived", "cluster", "id")
 """Keys of `[measured]`."""

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from ridgeline.hardware.chip import Chip
     from ridgeline.model.spec import ModelSpec
     from ridgeline.search.serving.pinned import EngineName
-    from ridgeline.study.measured.case import Skipped, SourceOfMeasured
+    from ridgeline.study.measured.case import Skipped
     from ridgeline.study.measured.gpu_settings import Machine
+    from ridgeline.study.measured.measurement import SourceOfMeasured
     from ridgeline.study.measured.records import Record
 
 _OTHER_BOARDS: Final = ("pcie", "nvl")

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from ridgeline.errors import InputError
-from ridgeline.study.measured.case import MeasuredCase, Metric, Skipped, SourceOfMeasured
+from ridgeline.study.measured.case import MeasuredCase, Skipped
+from ridgeline.study.measured.measurement import Metric, SourceOfMeasured
 from ridgeline.study.measured.records import (
     as_record,
     number,

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ridgeline.hardware.slice import Slice
     from ridgeline.search.serving.pinned import EngineName, EngineSettings
     from ridgeline.study.measured.case import Skipped
+    from ridgeline.study.measured.measurement import ServingMetric
     from ridgeline.study.measured.records import Record
-    from ridgeline.study.measured.serving_case import ServingMetric
 
 _MILLI: Final = 1e-3
 _NOT_RUN: Final = ("do not score", "unoptimised", "unoptimized")

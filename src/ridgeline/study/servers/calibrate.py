@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ridgeline.cost.uncertainty import ChipKind
+    from ridgeline.hardware.chip import ChipKind
     from ridgeline.study.measured.case import Skipped
     from ridgeline.study.servers.observations import ServingObservation
     from ridgeline.study.steps.fit import Fits

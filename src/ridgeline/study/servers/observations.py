@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ridgeline.cost.serving.efficiency import ServingEfficiency
-    from ridgeline.cost.uncertainty import ChipKind
+    from ridgeline.hardware.chip import ChipKind
     from ridgeline.search.serving.pinned import PinnedServer
     from ridgeline.study.measured.serving_case import ServingCase
 

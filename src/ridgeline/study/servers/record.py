@@ -18,7 +18,7 @@ from ridgeline.study.validate_serving import SERVING_GROUPS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ridgeline.cost.uncertainty import ChipKind
+    from ridgeline.hardware.chip import ChipKind
     from ridgeline.study.measured.serving_case import ServingCase
     from ridgeline.study.score import Score
 

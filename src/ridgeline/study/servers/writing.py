@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from datetime import date
 
-    from ridgeline.cost.uncertainty import ChipKind
+    from ridgeline.hardware.chip import ChipKind
     from ridgeline.study.servers.observations import ServingObservation
     from ridgeline.study.steps.fit import Fits
 

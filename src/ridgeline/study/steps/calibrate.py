@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ridgeline.cost.efficiency import Efficiency
-    from ridgeline.cost.uncertainty import ChipKind, MeasuredJobs, Uncertainty
+    from ridgeline.cost.uncertainty import MeasuredJobs, Uncertainty
+    from ridgeline.hardware.chip import ChipKind
     from ridgeline.study.measured.case import Skipped
     from ridgeline.study.measured.files import MeasuredCases
     from ridgeline.study.steps.cross_validation import Folds

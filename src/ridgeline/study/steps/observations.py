@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ridgeline.cost.columns import PlanColumns, TrainingSetting
     from ridgeline.cost.efficiency import Efficiency
     from ridgeline.cost.work import Part
+    from ridgeline.hardware.chip import ChipKind
     from ridgeline.job.job import Job
     from ridgeline.study.measured.case import MeasuredCase
 
@@ -54,9 +55,9 @@ class Observation:
     deviation: float
 
     @property
-    def kind(self) -> str:
-        """Of its chip: `GPU` or `TPU`."""
-        return "GPU" if self.setting.hardware.chip.torus is None else "TPU"
+    def kind(self) -> ChipKind:
+        """Of its chip."""
+        return self.case.kind
 
     @property
     def cell(self) -> str:

@@ -59,11 +59,6 @@ class RecordedRow:
     case: MeasuredCase
     estimates: Mapping[str, Estimate]
 
-    @property
-    def kind(self) -> str:
-        """Of its chip: `GPU` or `TPU`."""
-        return "GPU" if self.case.job.hardware.chip.torus is None else "TPU"
-
     def scored(self, scheme: str = BY_CLUSTER) -> ScoredRow:
         """Beside the estimate of a scheme, as `validate` scores it: in step times."""
         said = self.estimates[scheme]
@@ -96,7 +91,7 @@ class Record:
     def scores(self) -> Mapping[str, Mapping[str, Score]]:
         """Errors by scheme and kind of chip."""
         return {
-            name: _scores(those, name, [row.kind for row in those])
+            name: _scores(those, name, [row.case.kind for row in those])
             for name in _COLUMNS
             for those in [[row for row in self.rows if name in row.estimates]]
         }
@@ -113,7 +108,7 @@ def shipped_record() -> Record:
     """The record of the calibration that ships."""
     folder = resources.files("ridgeline.cost") / "calibration" / "steps"
     rows = read_record((folder / RECORD_FILE).read_text(encoding="utf-8"), published_cases().training)
-    kind_of_chip = {row.case.chip: row.kind for row in rows}
+    kind_of_chip = {row.case.chip: row.case.kind for row in rows}
     keys = [parameter.key for parameter in PARAMETERS]
     settled = {
         chip: {key: (load_prior(chip).facts[key].value, load_efficiency(chip).facts[key].value) for key in keys}

@@ -110,7 +110,7 @@ def _residual(rows: Sequence[Observation], fits: Fits, those: Sequence[int]) -> 
 
 def _sources(rows: Sequence[Observation]) -> str:
     """By whom they were published, most rows first."""
-    counts = Counter(row.case.source.split(" ")[0] or "unstated" for row in rows)
+    counts = Counter(row.case.publisher for row in rows)
     named = [name for name, _ in counts.most_common(_MOST_NAMED)]
     more = len(counts) - len(named)
     return ", ".join(named) + (f" and {more} more" if more else "")
