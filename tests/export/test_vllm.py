@@ -54,14 +54,25 @@ def test_llama_on_eight_v6e_has_the_memory_that_paper_and_pencil_give() -> None:
 
 
 def test_flags_are_written_as_vllm_reads_them() -> None:
-    config = export_vllm(job("deepseek3-671b", "h200:8", plan__decode={"ep": 8}, **_narrow("fp8", "fp8"))).config
+    config = export_vllm(job("qwen3-235b-a22b", "h200:8", plan__decode={"ep": 8}, **_narrow("fp8", "fp8"))).config
 
-    words = serve_words(config, "deepseek-ai/DeepSeek-V3")
+    words = serve_words(config, "Qwen/Qwen3-235B-A22B")
 
-    assert words[:3] == ("vllm", "serve", "deepseek-ai/DeepSeek-V3")
+    assert words[:3] == ("vllm", "serve", "Qwen/Qwen3-235B-A22B")
     assert "--enable-expert-parallel" in words
     assert ("--data-parallel-size", "8") in pairwise(words)
     assert ("--quantization", "fp8") in pairwise(words)
+
+
+@pytest.mark.parametrize(
+    ("model", "on"), [("deepseek3-671b", "h200:8"), ("gpt-oss-120b", "h200:8"), ("kimi-k2.5", "b200:8")]
+)
+def test_a_checkpoint_that_is_published_narrow_needs_no_quantization(model: str, on: str) -> None:
+    config = export_vllm(job(model, on, plan__decode={"ep": 8})).config
+
+    assert "quantization" not in config.settings
+    assert config.settings["dtype"] == "bfloat16"
+    assert config.notes[0].startswith("weights are read as the checkpoint says")
 
 
 def test_every_flag_is_one_of_the_stated_version() -> None:
@@ -218,7 +229,7 @@ def test_experts_and_stages_are_told_in_the_words_of_the_chip() -> None:
     fp8 = _narrow("fp8", "fp8")
     gpu = configured(job("deepseek3-671b", "h200:16", **fp8), {"ep": 8, "tp": 2}, role="both").settings
     staged = configured(job("llama3.1-405b", "h100:16"), {"pp": 2, "tp": 8}).settings
-    tpu = configured(job("deepseek3-671b", "v6e:8x8"), {"ep": 8, "tp": 8}, is_spread=True)
+    tpu = configured(job("deepseek3-671b", "v6e:8x8", **_narrow("bf16", "bf16")), {"ep": 8, "tp": 8}, is_spread=True)
 
     assert (gpu["data_parallel_size"], gpu["tensor_parallel_size"], gpu["nnodes"]) == (8, 2, 2)
     assert gpu["enable_expert_parallel"] is True
@@ -238,9 +249,10 @@ def test_stages_hold_their_layers_alone() -> None:
 
 
 def test_a_plan_that_vllm_has_no_words_for_gives_way_to_the_next() -> None:
-    answer = export_vllm(job("deepseek3-671b", "v6e:8x8"))
+    asked = job("deepseek3-671b", "v6e:8x8", **_narrow("bf16", "bf16"))
+    answer = export_vllm(asked)
 
-    assert "tp_transpose" in serve(job("deepseek3-671b", "v6e:8x8")).best.plan.decode
+    assert "tp_transpose" in serve(asked).best.plan.decode
     assert answer.notes == ("not the best plan of all: vLLM cannot be told the axis tp_transpose on v6e",)
     assert "tp_transpose" not in answer.point.plan.decode
 

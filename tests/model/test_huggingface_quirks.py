@@ -439,8 +439,6 @@ def test_a_vocabulary_need_not_be_a_multiple_of_anything() -> None:
         {"rope_scaling": {"type": "longrope", "short_factor": [1.0]}},
         {"rope_scaling": {"type": "yarn", "factor": 40}},
         {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}},
-        {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}},
-        {"quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": []}},
         {"dtype": "bfloat16"},
         {"torch_dtype": "float16"},
         {"auto_map": {"AutoModel": "modeling_x.X"}},

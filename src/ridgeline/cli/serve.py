@@ -73,7 +73,7 @@ def serve(
         _Text, typer.Option(metavar="MODEL|mtp", help="What drafts: a small model, or mtp; free if left out.")
     ] = None,
     weights_dtype: Annotated[
-        _Text, typer.Option(metavar="DTYPE", help="Of the weights as stored; any leaves it open.")
+        _Text, typer.Option(metavar="DTYPE", help="Of the weights as stored, else as published; or any.")
     ] = None,
     kv_cache_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the KV cache; or any.")] = None,
     compute_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the matmuls; or any.")] = None,

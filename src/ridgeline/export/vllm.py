@@ -175,7 +175,9 @@ def _notes(job: ServingJob, settings: Mapping[str, Value], room: int) -> Iterato
         yield f"room for the whole context of {room:,} of {sequences:,} sequences a replica; others wait for pages"
     if "quantization" in settings:
         yield "quantization narrows a checkpoint in bf16; leave it out where the checkpoint is narrow itself"
-    if job.plan.dtypes.experts not in {None, job.plan.dtypes.weights} and "quantization" not in settings:
+    if job.model.stored is not None and job.is_as_published:
+        yield f"weights are read as the checkpoint says that it holds them ({job.model.stored.source})"
+    elif job.plan.dtypes.experts not in {None, job.plan.dtypes.weights} and "quantization" not in settings:
         yield f"experts are in {job.plan.dtypes.experts} where the checkpoint has them so; vLLM reads that from it"
     if speculation is not None and speculation.drafter is not None:
         yield f"{speculation.draft_model} drafts: put its repository, or its folder, in that place"
@@ -305,6 +307,8 @@ def _precision(job: ServingJob, *, is_tpu: bool) -> dict[str, Value]:
         what = f"matmuls in {dtypes.compute} on {job.hardware.chip.name}, which has none"
         raise refused(what, "plan.dtypes.compute", dtypes.compute, fix="compute in bf16")
     settings: dict[str, Value] = {"dtype": "bfloat16", "kv_cache_dtype": caches[dtypes.kv_cache]}
+    if job.is_as_published:  # the checkpoint says itself what it holds
+        return settings
     if dtypes.weights == dtypes.compute and dtypes.weights in _DTYPES:
         narrows = dtypes.experts == "int8" and not is_tpu
         return settings | {"dtype": _DTYPES[dtypes.weights]} | ({"quantization": "experts_int8"} if narrows else {})

@@ -114,6 +114,8 @@ class ServingDtypes:
         compute: What matmuls are computed in; none is narrower than its weights.
         experts: Of the weights of experts and of the MLPs beside them, where a checkpoint narrows these alone; None for
             as the others.
+
+    What a job leaves out is as the model's checkpoint is published (`ModelSpec.stored`).
     """
 
     weights: Dtype = "bf16"
@@ -212,6 +214,12 @@ class ServingJob:
     workload: ServingWorkload
     plan: ServingPlan = field(default_factory=ServingPlan)
     model_table: Mapping[str, object] | None = None
+
+    @property
+    def is_as_published(self) -> bool:
+        """Whether weights are stored as in the model's checkpoint, which is known to be narrow."""
+        stored, taken = self.model.stored, self.plan.dtypes
+        return stored is not None and (taken.weights, taken.experts) == (stored.weights, stored.experts)
 
 
 AnyJob: TypeAlias = Job | ServingJob

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +18,7 @@ from ridgeline.units import parse_fraction, parse_whole
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ridgeline.hardware.chip import Chip
     from ridgeline.hardware.slice import Slice
     from ridgeline.job.document import CompilerTable, ServingPlanTable, SpeculationTable
     from ridgeline.job.job import Dtype
@@ -71,7 +72,7 @@ def serving_plan(table: ServingPlanTable, batch: int | None, asked: Asked, origi
         cache=table.cache,
         speculation=_speculation(table.speculation, asked, origin),
         expert_split=table.expert_split,
-        dtypes=ServingDtypes(**_serving_dtypes(table, origin)),
+        dtypes=_serving_dtypes(table, asked, origin),
         open_dtypes=tuple(key for key, name in _named_dtypes(table).items() if name == ANY and key != "experts"),
         attention=AttentionKernel(**table.attention.model_dump()),
         compiler=compiler_settings(table.compiler),
@@ -84,12 +85,37 @@ def serving_plan(table: ServingPlanTable, batch: int | None, asked: Asked, origi
     return plan
 
 
-def _serving_dtypes(table: ServingPlanTable, origin: Origin) -> dict[str, Dtype]:
-    return {
+def _serving_dtypes(table: ServingPlanTable, asked: Asked, origin: Origin) -> ServingDtypes:
+    """What is said; else as the checkpoint is published, unless the weights are said: then it is another checkpoint."""
+    said = {
         key: parse_serving_dtype(name, where=origin.of(f"plan.dtypes.{key}"))
         for key, name in _named_dtypes(table).items()
         if name != ANY or key == "experts"
     }
+    usual = ServingDtypes() if "weights" in said else published_dtypes(asked.model, asked.hardware.chip)
+    return replace(usual, **said)
+
+
+def published_dtypes(model: ModelSpec, chip: Chip) -> ServingDtypes:
+    """Weights as the model's checkpoint is published; matmuls in its narrow format where the chip has it, else in bf16.
+
+    Source: vLLM 0.32.0, layers/quantization: where a GPU has no matmul of a format, Marlin kernels read weights as they
+    are stored and widen them.
+
+    >>> from ridgeline.hardware.catalog import load_chip
+    >>> from ridgeline.model.zoo import load_model
+    >>> published_dtypes(load_model("deepseek-v3"), load_chip("a100-80gb"))
+    ServingDtypes(weights='fp8', kv_cache='bf16', compute='bf16', experts=None)
+    """
+    stored = model.stored
+    if stored is None:
+        return ServingDtypes()
+    return ServingDtypes(
+        weights=stored.weights,
+        kv_cache=stored.kv_cache or "bf16",
+        compute=stored.compute if stored.compute in chip.peak_flops_per_s else "bf16",
+        experts=stored.experts,
+    )
 
 
 def _named_dtypes(table: ServingPlanTable) -> dict[str, str]:

@@ -218,6 +218,28 @@ class MoeSpec:
 MixerSpec: TypeAlias = AttentionSpec | MlaSpec | CompressedAttentionSpec | MambaSpec | GatedDeltaSpec
 ChannelSpec: TypeAlias = MlpSpec | MoeSpec
 
+StoredDtype: TypeAlias = Literal["bf16", "fp8", "int8", "int4", "fp4"]
+"""What checkpoints hold weights in, and engines compute with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSpec:
+    """How a published checkpoint that is narrower than bf16 holds its weights; training does not follow it.
+
+    Attributes:
+        weights: Of matrices. The embedding, the head and norms stay in bf16.
+        experts: Of MLPs and experts, where these alone are narrowed, or more than the rest; None for as `weights`.
+        compute: What engines narrow a matmul's activations to, as the checkpoint was made for; bf16 for as they are.
+        kv_cache: Of keys and values, where scales for a narrow cache are published too; None for bf16.
+        source: Where the checkpoint says so.
+    """
+
+    weights: StoredDtype = "bf16"
+    experts: StoredDtype | None = None
+    compute: StoredDtype = "bf16"
+    kv_cache: StoredDtype | None = None
+    source: str = "its config.json"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSpec:
@@ -272,6 +294,7 @@ class ModelSpec:
         context_length: Longest sequence the model was made for; 0 when not stated.
         mtp_layers: Multi-token-prediction modules that exist beside the model (noted, not counted).
         mtp_depth: Such modules that run: further tokens that each position predicts in training, counted.
+        stored: How its published checkpoint holds the weights; None for bf16, or for what is not known.
         notes: What a reader should know (assumed defaults, parts left out).
     """
 
@@ -290,6 +313,7 @@ class ModelSpec:
     context_length: int = 0
     mtp_layers: int = 0
     mtp_depth: int = 0
+    stored: StoredSpec | None = None
     notes: tuple[str, ...] = ()
 
     @property

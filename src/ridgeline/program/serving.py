@@ -106,7 +106,7 @@ def serving_program(job: ServingJob, phase: Phase) -> ServingProgram:
     refuse_the_first(
         _unknown_parts(job, phase),
         expected=f"a plan without; of the axes {', '.join(SERVING_AXES)}",
-        fix="change the plan, or leave it out",
+        fix="change the plan; a checkpoint that is published narrow compiles with weights and matmuls in bf16",
     )
     tree, plan = model_tree(job.model), job.plan
     batch = plan.prefill_batch if phase == "prefill" else job.workload.batch
@@ -176,8 +176,9 @@ def _unknown_parts(job: ServingJob, phase: Phase) -> Iterator[tuple[str, object]
     for axis, degree in plan.mesh(phase).items():
         if axis not in SERVING_AXES and degree > 1:
             yield f"{axis} axis in {phase}", f"{axis}={degree}"
-    if plan.dtypes.weights not in {"bf16", "f32"}:
-        yield "narrow weights in serving", plan.dtypes.weights
+    for stored in (plan.dtypes.weights, plan.dtypes.experts):
+        if stored not in {"bf16", "f32", None}:
+            yield "narrow weights in serving", stored
     if plan.dtypes.compute not in {"bf16", "f32"}:
         yield "narrow matmuls in serving", plan.dtypes.compute
 

@@ -80,10 +80,17 @@ def test_weights_and_matmuls_have_the_widths_that_the_chip_has(
 
 
 def test_of_a_mixture_the_experts_alone_may_have_4_bits() -> None:
-    job = ridgeline.serve("gpt-oss-20b", on="h200:1", prompt_len=128, generate_len=128).job
+    job = ridgeline.serve("gpt-oss-20b", on="h200:1", prompt_len=128, generate_len=128, weights_dtype="bf16").job
     found = [each for each in narrower_dtypes(job, job.plan.dtypes) if each.experts is not None]
 
     assert {(each.weights, each.experts) for each in found} == {("bf16", "int4")}
+
+
+def test_experts_that_are_published_in_4_bits_stay_as_they_are_where_the_rest_is_narrowed() -> None:
+    job = ridgeline.serve("gpt-oss-20b", on="h200:1", prompt_len=128, generate_len=128).job
+    found = narrower_dtypes(job, job.plan.dtypes)
+
+    assert {(each.weights, each.experts) for each in found} == {("bf16", "fp4"), ("fp8", "fp4")}
 
 
 def test_where_nothing_fits_the_widest_precision_that_does_is_named() -> None:

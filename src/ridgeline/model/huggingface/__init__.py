@@ -8,6 +8,7 @@ config             its values under one set of names, checked
 patterns           what stands where in the stack
 mixers, channels   the two halves of a layer
 nas                layers that each state their own widths
+quantization       what a checkpoint holds its weights in
 reader             the whole model
 """
 

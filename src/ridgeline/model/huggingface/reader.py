@@ -10,6 +10,7 @@ from ridgeline.model.huggingface.json_file import load_object
 from ridgeline.model.huggingface.mixers import linear_mixer, mixer
 from ridgeline.model.huggingface.nas import searched_layers
 from ridgeline.model.huggingface.patterns import places
+from ridgeline.model.huggingface.quantization import stored_weights
 from ridgeline.model.huggingface.section import decoder_section
 from ridgeline.model.spec import LayerSpec, ModelSpec, NormSpec
 
@@ -52,6 +53,7 @@ def spec_from_object(content: Mapping[str, Json], *, name: str, where: str) -> M
     table_width = config.count("word_embed_proj_dim", width)
     has_images = config.has("cross_attention_layers")
     mtp_layers = config.count("mtp_layers", 0, least=0)
+    stored, of_stored = stored_weights(content, config)
     return ModelSpec(
         name=name,
         embed_dim=width,
@@ -67,7 +69,8 @@ def spec_from_object(content: Mapping[str, Json], *, name: str, where: str) -> M
         logits_bias=config.decides(config.family.logits_bias),
         context_length=config.count("max_position_embeddings", 0, least=0),
         mtp_layers=mtp_layers,
-        notes=(*notes, *_notes(config, mtp_layers=mtp_layers)),
+        stored=stored,
+        notes=(*notes, *_notes(config, mtp_layers=mtp_layers), *of_stored),
     )
 
 

@@ -43,7 +43,7 @@ def narrower_dtypes(job: ServingJob, than: ServingDtypes) -> tuple[ServingDtypes
     """
     has_experts = any(isinstance(op, ExpertMatmul) for _, op, _ in operations(model_tree(job.model)))
     found = dict.fromkeys(_engines_have(than, job.hardware.chip, has_experts=has_experts))
-    narrower = [each for each in found if each != than and no_wider(each, than)]
+    narrower = [each for each in found if _widths(each) != _widths(than) and no_wider(each, than)]
     return tuple(sorted(narrower, key=width_bytes, reverse=True))
 
 
@@ -76,6 +76,15 @@ def dtypes_in_words(dtypes: ServingDtypes) -> str:
     return f"weights {dtypes.weights}{experts}, KV cache {dtypes.kv_cache}, compute {dtypes.compute}"
 
 
+def weights_in_words(weights: str, experts: str | None) -> str:
+    """What weights are stored in, as a phrase.
+
+    >>> weights_in_words("bf16", "fp4"), weights_in_words("fp8", None)
+    ('experts fp4, the rest bf16', 'weights fp8')
+    """
+    return f"weights {weights}" if experts in {None, weights} else f"experts {experts}, the rest {weights}"
+
+
 def with_dtypes(job: ServingJob, dtypes: ServingDtypes) -> ServingJob:
     """The job with all precisions said."""
     return replace(job, plan=replace(job.plan, dtypes=dtypes, open_dtypes=()))
@@ -85,11 +94,12 @@ def _engines_have(than: ServingDtypes, chip: Chip, *, has_experts: bool) -> Iter
     rates = chip.peak_flops_per_s
     eight: Dtype = "fp8" if "fp8" in rates else "int8"
     four: Dtype = "fp4" if "fp4" in rates else "int4"
+    narrows_experts = BYTES_OF[four] < BYTES_OF[than.experts or than.weights]
     formats: list[dict[str, Dtype]] = [
         {},
         {"weights": eight},
         *([{"weights": eight, "compute": eight}] if eight in rates else []),
-        {"experts": four} if has_experts else {"weights": four},
+        {"weights": four} if not has_experts else {"experts": four} if narrows_experts else {},
         *([{"weights": four, "compute": four}] if four == "fp4" else []),
     ]
     for kv_cache in (than.kv_cache, eight):

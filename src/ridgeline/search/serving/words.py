@@ -14,7 +14,7 @@ from ridgeline.job.job import TRANSPOSE_AXIS
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.job.traffic import EmpiricalLength, FixedLength, LognormalLength, UniformLength
 from ridgeline.search.serving.candidates import MOST_PREFILL_SHARE
-from ridgeline.search.serving.dtypes import dtypes_in_words
+from ridgeline.search.serving.dtypes import dtypes_in_words, weights_in_words, with_dtypes
 from ridgeline.search.serving.plans import decode_memory, own_cache_bytes
 from ridgeline.search.serving.tails import limit_of
 from ridgeline.units import format_bytes, format_count, format_fraction, format_seconds, format_things
@@ -42,6 +42,7 @@ def _assumptions(job: ServingJob, best: ServingPoint) -> Iterator[str]:
     if job.workload.prompt_lengths is not None and job.workload.generate_lengths is not None:
         yield "how long a prompt is says nothing about its reply"
     yield from _cached_and_drafted(job)
+    yield from _stored_in_words(job, best)
     host_s = best.step.breakdown.overhead_s
     yield f"a pass costs {format_seconds(host_s)} beside what devices do: the host schedules and samples"
     yield (
@@ -74,6 +75,30 @@ def _served_in_words(job: ServingJob, best: ServingPoint) -> str:
     if simulation.num_requests < job.workload.trace.requests.count:
         return f"of these the busiest {simulation.num_requests:,} that follow each other were replayed"
     return "all were replayed"
+
+
+def _stored_in_words(job: ServingJob, best: ServingPoint) -> Iterator[str]:
+    """Whose precision that of the weights is: the published checkpoint's, or another's."""
+    stored, taken = job.model.stored, best.plan.dtypes
+    if stored is None:
+        return
+    published = weights_in_words(stored.weights, stored.experts)
+    if with_dtypes(job, taken).is_as_published:
+        chip = f"{job.hardware.chip.title} {_reads_in_words(job, best)}"
+        yield f"{published}, as the checkpoint is published ({stored.source}); {chip}"
+    else:
+        held = weights_in_words(taken.weights, taken.experts)
+        yield f"{held}, as asked; the published checkpoint has {published} ({stored.source})"
+
+
+def _reads_in_words(job: ServingJob, best: ServingPoint) -> str:
+    """What a chip does with weights that are stored narrow."""
+    taken = best.plan.dtypes
+    narrow = taken.experts or taken.weights
+    if taken.compute not in {"bf16", "f32"}:
+        return f"multiplies in {taken.compute}"
+    has = "has no matmul in them" if narrow not in job.hardware.chip.peak_flops_per_s else "could multiply in them"
+    return f"{has}; they are widened to {taken.compute} on their way to each matmul"
 
 
 def _cached_and_drafted(job: ServingJob) -> Iterator[str]:

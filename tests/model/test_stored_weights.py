@@ -1,0 +1,155 @@
+"""What a checkpoint says of narrow weights, method by method; expectations are the published files' own words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ridgeline.model.huggingface.reader import spec_from_object
+from ridgeline.model.spec import StoredSpec
+from ridgeline.model.zoo import load_model, resolve_model
+
+CONFIGS = Path(__file__).parent / "data" / "hf_configs"
+
+NUM_LAYERS = 4
+DIMENSIONS = {
+    "model_type": "mixtral",
+    "hidden_size": 512,
+    "intermediate_size": 1024,
+    "num_attention_heads": 8,
+    "num_hidden_layers": NUM_LAYERS,
+    "num_key_value_heads": 2,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "vocab_size": 1000,
+}
+EIGHT_BITS = StoredSpec(weights="fp8", compute="fp8")
+
+AS_PUBLISHED = {
+    "DeepSeek-V3.2": ("deepseek3.2-671b", EIGHT_BITS),
+    "Kimi-K2": ("kimi-k2-1t", EIGHT_BITS),
+    "Kimi-K2.5": ("kimi-k2.5-1t", StoredSpec(experts="int4")),
+    "MiMo-V2-Flash": ("mimo-v2-flash-309b-a15b", EIGHT_BITS),
+    "MiniMax-M2.5": ("minimax-m2.5", EIGHT_BITS),
+    "gpt-oss-120b": ("gpt-oss-120b", StoredSpec(experts="fp4")),
+    "gpt-oss-20b": ("gpt-oss-20b", StoredSpec(experts="fp4")),
+}
+"""Of the published files: blocks of e4m3 in all linear layers; 4 bits in experts, attention left as it was."""
+
+
+def of_schemes(weights: dict[str, Any], inputs: dict[str, Any] | None = None, **more: object) -> dict[str, object]:
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": inputs}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}, **more}
+
+
+def bits(kind: str, count: int) -> dict[str, object]:
+    return {"type": kind, "num_bits": count}
+
+
+def read(table: dict[str, object], **more: object) -> tuple[StoredSpec | None, tuple[str, ...]]:
+    spec = spec_from_object({**DIMENSIONS, "quantization_config": table, **more}, name="m", where="config.json")
+    return spec.stored, spec.notes
+
+
+@pytest.mark.parametrize("config", AS_PUBLISHED)
+def test_the_zoo_and_the_reader_know_what_published_checkpoints_hold(config: str) -> None:
+    name, expected = AS_PUBLISHED[config]
+
+    of_file, of_zoo = resolve_model(str(CONFIGS / f"{config}.json")).stored, load_model(name).stored
+
+    assert of_file == expected
+    assert of_zoo is not None
+    assert (of_zoo.weights, of_zoo.experts, of_zoo.compute) == (expected.weights, expected.experts, expected.compute)
+    assert of_zoo.source.startswith("https://huggingface.co/")
+
+
+def test_a_checkpoint_that_says_nothing_is_none() -> None:
+    assert resolve_model(str(CONFIGS / "Qwen3-235B-A22B.json")).stored is None
+    assert load_model("llama3.1-70b").stored is None
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ({"quant_method": "fp8", "activation_scheme": "dynamic"}, EIGHT_BITS),
+        ({"quant_method": "fbgemm_fp8"}, EIGHT_BITS),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, StoredSpec(weights="int4")),
+        ({"quant_method": "awq", "w_bit": 4}, StoredSpec(weights="int4")),
+        ({"quant_method": "gptq", "bits": 8}, StoredSpec(weights="int8")),
+        (of_schemes(bits("float", 8), bits("float", 8)), EIGHT_BITS),
+        (of_schemes(bits("int", 8), bits("int", 8)), StoredSpec(weights="int8", compute="int8")),
+        (of_schemes(bits("int", 4)), StoredSpec(weights="int4")),
+        (of_schemes(bits("float", 4), bits("float", 4)), StoredSpec(weights="fp4", compute="fp4")),
+        (
+            of_schemes(bits("float", 8), bits("float", 8), kv_cache_scheme=bits("float", 8)),
+            StoredSpec(weights="fp8", compute="fp8", kv_cache="fp8"),
+        ),
+    ],
+    ids=str,
+)
+def test_each_method_says_its_format(table: dict[str, object], expected: StoredSpec) -> None:
+    assert read(table) == (expected, ())
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        {"ignore": ["lm_head", "re:.*self_attn.*"]},
+        {"modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]},
+        {"ignore": [f"model.layers.{layer}.self_attn*" for layer in range(NUM_LAYERS)]},
+    ],
+    ids=str,
+)
+def test_where_attention_keeps_its_dtype_experts_alone_are_narrow(left_out: dict[str, object]) -> None:
+    stored, _ = read(of_schemes(bits("float", 8), bits("float", 8), **left_out))
+
+    assert stored == StoredSpec(experts="fp8", compute="fp8")
+
+
+def test_attention_that_is_left_out_in_one_layer_alone_counts_as_narrow() -> None:
+    stored, _ = read({"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0.self_attn.q_proj", "lm_head"]})
+
+    assert stored == EIGHT_BITS
+
+
+def test_experts_of_4_bits_beside_8_are_said_by_a_key_of_their_own() -> None:
+    stored, _ = read({"quant_method": "fp8", "fmt": "e4m3"}, expert_dtype="fp4")
+
+    assert stored == StoredSpec(weights="fp8", experts="fp4", compute="fp8")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"quant_method": "bitsandbytes", "load_in_4bit": True},
+        {"quant_method": "gptq", "bits": 3},
+        {"quant_method": "awq"},
+        {"bits": 4},
+        of_schemes(bits("float", 3)),
+        of_schemes({"type": ["float"], "num_bits": "8"}),
+        {"quant_method": "compressed-tensors", "config_groups": {"a": None}},
+        {
+            "quant_method": "compressed-tensors",
+            "config_groups": {"a": {"weights": bits("int", 4)}, "b": {"weights": bits("float", 8)}},
+        },
+    ],
+    ids=str,
+)
+def test_a_format_that_is_not_known_is_named_and_not_guessed(table: dict[str, object]) -> None:
+    stored, notes = read(table)
+
+    assert stored is None
+    method = table.get("quant_method", "a method without a name")
+    assert notes[-1] == (
+        f"the checkpoint is quantized by {method}, in a form that is not known here: its weights are taken as bf16; "
+        "say plan.dtypes"
+    )
+
+
+@pytest.mark.parametrize("table", [None, [], "fp8", {}], ids=str)
+def test_what_is_no_table_says_nothing(table: object) -> None:
+    spec = spec_from_object({**DIMENSIONS, "quantization_config": table}, name="m", where="config.json")  # pyright: ignore[reportArgumentType] - as files have it
+
+    assert spec.stored is None
