@@ -131,6 +131,17 @@ def test_more_bandwidth_never_slows_a_pass(batch: int, factor: float) -> None:
     assert serving_pass(quicker, step).expected_s <= serving_pass(server, step).expected_s
 
 
+def test_sequences_that_are_not_there_are_multiplied_by_weights_but_read_no_cache() -> None:
+    server = machine(on="h100:1", dtypes=ServingDtypes(weights="fp8", compute="fp8", kv_cache="fp8"))
+    split = columns(server, {"tp": 1})
+    alone, filled = decode(split, 600.0), replace(decode(split, 600.0), idle_rows=424.0)
+    full = decode(split, 1024.0)
+
+    assert amounts(server, filled)["hbm.kv_cache"] == amounts(server, alone)["hbm.kv_cache"]
+    # Of layers, whose weights are 8-bit; the head multiplies what is there.
+    assert amounts(server, filled)["flops.fp8"] == pytest.approx(amounts(server, full)["flops.fp8"])
+
+
 def test_a_pass_with_prompts_takes_less_than_both_apart() -> None:
     server = machine("llama3.1-8b", "v5e:2x4")
     split = columns(server, {"tp": 8})

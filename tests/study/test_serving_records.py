@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import ceil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -113,6 +114,63 @@ def test_a_table_of_the_most_that_servers_yield_queues_all_requests_at_once(tmp_
     assert (case.job.workload.batch, case.metric, case.measured) == (None, "output_tokens_per_s_per_chip", 668.5)
 
 
+def test_the_benchmark_of_a_table_limits_its_engine_by_what_it_thinks_memory_has_room_for(tmp_path: Path) -> None:
+    (case,), _ = read(tmp_path, {**TABLE, "backend": "TensorRT-LLM, trtllm-bench max-throughput"})
+
+    # 405.85e9 bytes of weights on 8 · 141e9; a token has 2 · 126 layers · 8 heads · 128 bytes: 1,216 requests of 2,176.
+    thought = 0.95 * (8 * case.job.hardware.chip.hbm_bytes - 405.85e9) / (2176 * 2 * 126 * 8 * 128)
+    engine = case.engine
+    assert engine.max_sequences == 256 * ceil(thought / 256)
+    assert engine.pass_tokens == 2048  # thought · (1 + 128/2,048) is fewer
+    assert (engine.graph_sizes[-2:], engine.num_requests) == ((1024, engine.max_sequences), 3000)
+
+
+def test_a_table_of_a_mixture_has_attention_in_ranks_whatever_it_calls_them(tmp_path: Path) -> None:
+    row = {**TABLE, "model": "Llama-4-Maverick", "backend": "TensorRT-LLM, trtllm-bench max-throughput"}
+    (case,), _ = read(tmp_path, row)
+
+    assert dict(case.job.plan.decode) == {"ep": 8}
+    assert case.engine.max_sequences is not None
+    assert case.engine.max_sequences % 8 == 0
+    assert case.engine.graph_sizes[-1] == case.engine.max_sequences // 8
+
+
+def test_the_cache_of_a_checkpoint_that_says_nothing_of_it_is_wide_where_the_chip_has_no_fp4(tmp_path: Path) -> None:
+    row = {**TABLE, "model": "GPT-OSS-20B", "gpus": 1, "tp": 1}
+    (old, new), _ = read(tmp_path, row, {**row, "id": "new", "gpu": "B200"})
+
+    assert (old.job.plan.dtypes.kv_cache, new.job.plan.dtypes.kv_cache) == ("bf16", "fp8")
+
+
+RUN = {**LATENCY, "measured": "2026-03-25", "ds": "db-dump/2026-04-27"}
+
+
+def test_lengths_of_a_public_run_are_nine_tenths_of_those_stated_and_its_flags_those_of_its_scripts(
+    tmp_path: Path,
+) -> None:
+    (_, case, *_), _ = read(tmp_path, RUN)
+
+    workload = case.job.workload
+    assert (workload.prompt_len, workload.generate_len) == (922, 922)
+    assert (case.job.plan.dtypes.kv_cache, case.engine.pass_tokens) == ("fp8", 16_384)
+
+
+def test_a_run_of_one_s_own_has_the_lengths_that_it_states(tmp_path: Path) -> None:
+    (_, case), _ = read(
+        tmp_path, {**RUN, "ds": "source_file=aic-auto-gap-analysis/b200.csv", "tp_size": 8, "moe_tp_size": 1}
+    )
+
+    assert (case.job.workload.prompt_len, case.engine.pass_tokens) == (1024, 8192)
+
+
+def test_a_pass_of_a_public_run_of_deepseek_has_room_for_a_prompt_beside_all_sequences(tmp_path: Path) -> None:
+    row = {**RUN, "backend": "trtllm", "measured": "2025-11-02", "concurrency": 100}
+    (_, case), _ = read(tmp_path, row)
+
+    assert case.engine.pass_tokens == 1216  # 1,024 + 100 + 64, in whole blocks of 64
+    assert case.not_stated == ""
+
+
 def test_a_submission_shares_its_gpus_among_servers_that_hold_the_weights_and_room_for_caches(tmp_path: Path) -> None:
     (case, other), _ = read(tmp_path, MLPERF, {**MLPERF, "id": "n", "gpu": "NVIDIA H200-SXM-141GB"})
 
@@ -131,6 +189,16 @@ def test_a_submission_shares_its_gpus_among_servers_that_hold_the_weights_and_ro
         (LATENCY, {"mode": "disagg"}, "decode_tp_size not stated"),
         (LATENCY, {"model_path": "nobody/nothing"}, "unknown model"),
         (LATENCY, {"moe_ep_size": 2, "moe_tp_size": 1}, "experts on other GPUs than attention"),
+        (
+            LATENCY,
+            {"backend": "trtllm", "measured": "2026-01-14"},
+            "tokens are drafted ahead, and how many are accepted is not stated",
+        ),
+        (
+            LATENCY,
+            {"silicon_ttft_ms": 13_000.0},
+            "requests wait longer than they are answered; how many are held is not stated",
+        ),
         (TABLE, {"gpu": "Jetson AGX Orin"}, "not a GPU of the catalogue"),
         (TABLE, {"isl": 0}, "isl is not a number above zero"),
         (MLPERF, {"scenario": "Server"}, "a rate under limits on tails"),

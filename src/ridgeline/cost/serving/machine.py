@@ -135,6 +135,7 @@ class Pass:
         context_keys: Tokens that each of them has, mean.
         prompt_tokens: Tokens of prompts that are read, on all devices.
         each_tokens: Tokens of each sequence that are computed, those that may be added.
+        idle_rows: Tokens of a device that a replayed program computes beside, for nobody: its batch is filled up.
     """
 
     columns: PhaseColumns
@@ -142,6 +143,7 @@ class Pass:
     context_keys: Number
     prompt_tokens: Number
     each_tokens: float = 1.0
+    idle_rows: Number = 0.0
 
     @property
     def num_sequences(self) -> Number:
@@ -166,7 +168,7 @@ class Pass:
     @property
     def rows(self) -> Number:
         """Tokens on a device."""
-        return self.num_sequences * self.each_tokens + self.prompt_rows
+        return self.num_sequences * self.each_tokens + self.prompt_rows + self.idle_rows
 
     def shards(self, axes: tuple[str, ...], shape: tuple[int, ...]) -> Number:
         """Ways in which an array of these logical axes is split."""

@@ -16,6 +16,7 @@ from ridgeline.cost.serving.step import serving_pass
 from ridgeline.cost.work import smaller
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.search.serving.meshes import serving_meshes
+from ridgeline.search.serving.offline import run_stretches
 from ridgeline.search.serving.plans import MOST_SEQUENCES, decode_memory, decode_pass
 from ridgeline.search.serving.setting import serving_machine
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ridgeline.cost.serving.machine import Pass, ServingMachine
     from ridgeline.cost.work import Number, Part
     from ridgeline.job.serving import ServingJob
+    from ridgeline.search.serving.offline import Stretch
 
 EngineName: TypeAlias = Literal["vllm", "sglang", "trtllm", "jetstream", "torch_xla"]
 """Engines that are known; `torch_xla` is a loop of decoding alone."""
@@ -55,6 +57,7 @@ class EngineSettings:
         burst_share: Part of a run's requests that come at once, when it begins: those that clients keep at hand.
         num_requests: Requests of the whole run, all queued when it begins; None for no end.
         reserves_replies: Whether a sequence is given room for its whole reply when it begins; else as it grows.
+        graph_sizes: Sequences for which passes that only decode are replayed, those between filled up; () for all.
     """
 
     name: EngineName
@@ -67,6 +70,7 @@ class EngineSettings:
     burst_share: float = 0.0
     num_requests: int | None = None
     reserves_replies: bool = False
+    graph_sizes: tuple[int, ...] = ()
 
 
 _READING: Final[Mapping[EngineName, Reading]] = {
@@ -107,6 +111,7 @@ class PinnedServer:
         reading: A pass that reads prompts, with or without decoding.
         reading_share: Passes that read prompts for each one that decodes.
         num_prompt_passes: Passes that one prompt takes.
+        run: Passes of a rank where all requests are queued at once; () for a steady state.
     """
 
     machine: ServingMachine
@@ -116,6 +121,7 @@ class PinnedServer:
     reading: Pass
     reading_share: float
     num_prompt_passes: float
+    run: tuple[Stretch, ...] = ()
 
     def with_efficiency(self, serving: ServingEfficiency) -> PinnedServer:
         """The same of other efficiencies."""
@@ -157,22 +163,25 @@ class PinnedServer:
         queued = busy / (2.0 * (1.0 - busy)) + self.settings.burst_share * (self.rank_size - 1.0) / 2.0
         first_s = self.machine.serving.first_s + PIPELINED_PASSES * token_s
         first_s = first_s + reading_s * self.num_prompt_passes * (1.0 + queued)
-        tokens_per_s = self.decoding.num_decoding / token_s * self._filled_share(token_s)
+        tokens_per_s = self._run_tokens_per_s() if self.run else self.decoding.num_decoding / token_s
         return ServerTimes(ttft_s=first_s, tpot_s=token_s, output_tokens_per_s_per_chip=tokens_per_s / self.num_chips)
 
-    def _filled_share(self, token_s: Number) -> Number:
-        """What a run of few requests yields of a steady state: they begin together, and the last of them leave room.
-
-        Replies are alike, so that sequences end together; those of the last wave are quicker, but fewer.
-        """
-        requests, at_once = self.settings.num_requests, float(self.decoding.num_decoding)
-        if requests is None:
-            return 1.0
-        waves, rest = divmod(requests / at_once, 1.0)
-        last = replace(self.decoding, num_decoding=max(rest * at_once, 1.0))
-        spared_s = self.decode.expected_s - serving_pass(self.machine, last).expected_s
-        is_rest = 1.0 if rest * at_once >= 1.0 else 0.0
-        return requests / at_once * token_s / (waves * token_s + is_rest * (token_s - spared_s))
+    def _run_tokens_per_s(self) -> Number:
+        """Of a run from its first prompt to its last token, on all ranks."""
+        setting, ranks = self.machine.setting, self.columns.rank_degree
+        total_s: Number = 0.0
+        tokens = 0.0
+        for stretch in self.run:
+            step = replace(
+                self.decoding,
+                num_decoding=stretch.num_decoding * ranks,
+                context_keys=stretch.context_tokens,
+                prompt_tokens=stretch.num_prompts * setting.prompt_len * ranks,
+                idle_rows=stretch.padded_size - stretch.num_decoding,
+            )
+            total_s = total_s + stretch.num_passes * serving_pass(self.machine, step).expected_s
+            tokens += stretch.num_passes * (stretch.num_decoding + stretch.num_prompts)
+        return tokens * ranks / total_s
 
 
 MOST_BUSY: Final = 0.75
@@ -225,7 +234,18 @@ def pinned_server(job: ServingJob, settings: EngineSettings) -> PinnedServer:
     )
     sequences = _sequences(job, settings, machine, columns, ranks)
     columns = replace(columns, batch_size=float(sequences))
-    return _with_passes(machine, settings, columns, sequences / ranks)
+    server = _with_passes(machine, settings, columns, sequences / ranks)
+    if settings.num_requests is None:
+        return server
+    run = run_stretches(
+        num_requests=-(-settings.num_requests // ranks),
+        most_sequences=max(sequences // ranks, 1),
+        pass_tokens=settings.pass_tokens,
+        prompt_tokens=machine.setting.prompt_len,
+        reply_tokens=machine.setting.context_len - machine.setting.prompt_len,
+        graph_sizes=settings.graph_sizes,
+    )
+    return replace(server, run=run)
 
 
 def _sequences(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalog import find_chip
 from ridgeline.search.serving.pinned import ENGINES, engine_settings
+from ridgeline.study.measured.inferencex import BURST_SHARE, LENGTH_SHARE, Run, RunFlags, run_flags
 from ridgeline.study.measured.records import (
     as_record,
     number,
@@ -35,12 +36,13 @@ if TYPE_CHECKING:
     from ridgeline.study.measured.records import Record
 
 _MILLI: Final = 1e-3
-_BURST: Final = 0.1
-"""Source: InferenceX, `num_prompts` is ten times the concurrency; the first of them come at once."""
 _DRAFTS: Final = "whether tokens are drafted ahead: rows of one job differ by up to 1.9 times"
 _METRICS: Final[tuple[tuple[ServingMetric, str], ...]] = (("ttft_s", "silicon_ttft_ms"), ("tpot_s", "silicon_tpot_ms"))
 _SOURCE: Final = "ai-dynamo/aiconfigurator silicon_sample.csv"
 _STUDIED_BY_HAND: Final = "gap"
+_OWN_RUNS: Final = "gap-analysis"
+"""Of a file of runs that are not InferenceX's; any other row with a day is."""
+
 _BF16_CACHE: Final = "sglang"
 """The engine whose cache stays in bf16 unless it is told otherwise."""
 
@@ -68,25 +70,16 @@ def _cases(name: str, record: Record) -> Iterator[ServingCase]:
     if mode not in {"agg", "disagg"}:
         raise unusable("neither one kind of server nor two", mode or None, key="mode")
     is_apart = mode == "disagg"
-    chip, model, backend = _chip(record), model_named(text(record, "model_path")), text(record, "backend")
-    prefix = "decode_" if is_apart else ""
-    chips, mesh, said_of_mesh = _mesh(record, prefix)
-    precision = text(record, "precision") or text(record, "gemm_quant_mode") or "bf16"
-    kv_cache = "bf16" if precision == "bf16" or backend == _BF16_CACHE else "fp8"
-    served = Served(
-        model=model.name,
-        hardware=f"{chip.name}:{chips}",
-        prompt_len=_needed(record, "isl"),
-        generate_len=_needed(record, "osl"),
-        concurrency=_decoded_apart(record) if is_apart else _requests(record, mesh),
-        mesh=mesh,
-        expert_split="whole" if (whole(record, f"{prefix}moe_ep_size") or 1) > 1 else "width",
-        dtypes=checkpoint_dtypes(model, precision, has_fp4="fp4" in chip.peak_flops_per_s, kv_cache=kv_cache),
-    )
+    served, flags, said = _served(record, "decode_" if is_apart else "")
+    if not is_apart:
+        _refuse_waiting(record)
+    if flags.drafts:
+        raise unusable("tokens are drafted ahead, and how many are accepted is not stated", True, key="measured")
     job, said_of_batch = served_job(name, served)
-    settings = replace(engine_settings(_engine(backend)), burst_share=_BURST)
-    version = text(record, "backend_version")
-    is_drafting_open = backend == "trtllm" and model.mtp_layers > 0 and not is_apart
+    backend, version = _engine(text(record, "backend")), text(record, "backend_version")
+    settings = replace(engine_settings(backend), burst_share=BURST_SHARE)
+    settings = replace(settings, pass_tokens=flags.pass_tokens or settings.pass_tokens)
+    is_drafting_open = job.model.mtp_layers > 0 and is_apart
     for metric, key in _METRICS:
         if (value := number(record, key)) is None or (is_apart and metric == "ttft_s"):
             continue
@@ -98,13 +91,58 @@ def _cases(name: str, record: Record) -> Iterator[ServingCase]:
             measured=value * _MILLI,
             source=" ".join(filter(None, (_SOURCE, text(record, "ds").rpartition("/")[2], backend, version))),
             not_stated=_DRAFTS if is_drafting_open else "",
-            assumed=(
-                *said_of_mesh,
-                *said_of_batch,
-                f"KV cache in {kv_cache}",
-                "engine's own tokens a pass, ten times as many requests",
-            ),
+            assumed=(*said, *said_of_batch, f"KV cache in {served.dtypes['kv_cache']}", "ten times as many requests"),
         )
+
+
+def _refuse_waiting(record: Record) -> None:
+    """Refuses a row whose requests wait longer than they are answered: fewer run than clients keep at hand."""
+    first_ms, token_ms, tokens = (number(record, key) for key in (_METRICS[0][1], _METRICS[1][1], "osl"))
+    if first_ms and token_ms and tokens and first_ms > token_ms * tokens:
+        raise unusable(
+            "requests wait longer than they are answered; how many are held is not stated", first_ms, key=_METRICS[0][1]
+        )
+
+
+def _served(record: Record, prefix: str) -> tuple[Served, RunFlags, tuple[str, ...]]:
+    """The server of a row, how it was started, and what was assumed."""
+    chip, model, backend = _chip(record), model_named(text(record, "model_path")), _engine(text(record, "backend"))
+    chips, mesh, said = _mesh(record, prefix)
+    precision = text(record, "precision") or text(record, "gemm_quant_mode") or "bf16"
+    concurrency = _decoded_apart(record) if prefix else _requests(record, mesh)
+    prompt_len, generate_len = _needed(record, "isl"), _needed(record, "osl")
+    flags = RunFlags()
+    if text(record, "measured") and _OWN_RUNS not in text(record, "ds"):
+        run = Run(
+            engine=backend,
+            model=model.name,
+            chip=chip.name,
+            precision=precision,
+            day=text(record, "measured"),
+            prompt_len=prompt_len,
+            concurrency=concurrency,
+            gpus=chips,
+        )
+        flags = RunFlags() if prefix else run_flags(run)
+        prompt_len, generate_len = round(prompt_len * LENGTH_SHARE), round(generate_len * LENGTH_SHARE)
+        said = (*said, f"lengths drawn, {prompt_len} and {generate_len} on average", "flags of InferenceX's scripts")
+    is_wide = precision == "bf16" or backend == _BF16_CACHE
+    served = Served(
+        model=model.name,
+        hardware=f"{chip.name}:{chips}",
+        prompt_len=prompt_len,
+        generate_len=generate_len,
+        concurrency=concurrency,
+        mesh=mesh,
+        expert_split="whole" if (whole(record, f"{prefix}moe_ep_size") or 1) > 1 else "width",
+        dtypes=checkpoint_dtypes(
+            model,
+            precision,
+            has_fp4="fp4" in chip.peak_flops_per_s,
+            kv_cache=flags.kv_cache or ("bf16" if is_wide else "fp8"),
+        ),
+    )
+    return served, flags, said
 
 
 def _engine(said: str) -> EngineName:

@@ -105,6 +105,11 @@ def model_named(said: str) -> ModelSpec:
     raise unusable("unknown model", said or None, key="model")
 
 
+def has_experts(model: ModelSpec) -> bool:
+    """Whether tokens are routed in any layer."""
+    return any(isinstance(layer.mlp, MoeSpec) for layer, _ in model.layers)
+
+
 def checkpoint_dtypes(model: ModelSpec, precision: str, *, has_fp4: bool, kv_cache: str) -> dict[str, str]:
     """What a checkpoint of a precision holds in what, and computes in.
 
@@ -121,6 +126,6 @@ def checkpoint_dtypes(model: ModelSpec, precision: str, *, has_fp4: bool, kv_cac
     if model.name.startswith(_MXFP4_EXPERTS) and precision != "bf16":
         computed = "fp8" if has_fp4 else "bf16"
         return {"weights": "bf16", "experts": "fp4", "compute": computed, "kv_cache": kv_cache}
-    if precision == "fp4" and any(isinstance(layer.mlp, MoeSpec) for layer, _ in model.layers):
+    if precision == "fp4" and has_experts(model):
         return {"weights": "bf16", "experts": "fp4", "compute": "fp4", "kv_cache": kv_cache}
     return {"weights": precision, "compute": precision, "kv_cache": kv_cache}

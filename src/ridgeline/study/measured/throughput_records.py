@@ -6,24 +6,33 @@ All requests are queued at once, so that an engine decodes as many as it has roo
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from ridgeline.errors import InputError
 from ridgeline.hardware.catalog import find_chip
+from ridgeline.job.job import BYTES_OF
 from ridgeline.model.parameters import count_parameters
 from ridgeline.model.tree import model_tree
 from ridgeline.search.serving.pinned import engine_settings
 from ridgeline.study.measured.gpu_settings import machine_of
 from ridgeline.study.measured.records import as_record, number, record_id, records_of, skipped, text, unusable, whole
 from ridgeline.study.measured.serving_case import ServingCase
-from ridgeline.study.measured.serving_job import Served, checkpoint_dtypes, model_named, served_job
+from ridgeline.study.measured.serving_job import Served, checkpoint_dtypes, has_experts, model_named, served_job
+from ridgeline.study.measured.trtllm_bench import (
+    MEMORY_SHARE,
+    NUM_REQUESTS,
+    bench_limits,
+    graph_sizes,
+    requests_in_memory,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ridgeline.hardware.chip import Chip
+    from ridgeline.job.job import Dtype
     from ridgeline.model.spec import ModelSpec
-    from ridgeline.search.serving.pinned import EngineName
+    from ridgeline.search.serving.pinned import EngineName, EngineSettings
     from ridgeline.study.measured.case import Skipped
     from ridgeline.study.measured.gpu_settings import Machine
     from ridgeline.study.measured.measurement import SourceOfMeasured
@@ -38,19 +47,12 @@ _ROOM: Final = 1.9
 _MOST_GPUS: Final = 8
 
 _TABLED: Final = "max-throughput"
-_NUM_REQUESTS: Final[Mapping[tuple[int, int], int]] = {
-    (128, 128): 30_000,
-    (128, 2048): 3_000,
-    (128, 4096): 1_500,
-    (500, 2000): 3_000,
-    (1000, 1000): 3_000,
-    (1000, 2000): 1_500,
-    (2048, 128): 3_000,
-    (2048, 2048): 1_500,
-    (5000, 500): 1_500,
-    (20000, 2000): 1_000,
-}
-"""Requests of a run, by tokens in and out. Source: TensorRT-LLM v1.0, performance overview, how its tables are made."""
+"""Of TensorRT-LLM's tables. What they call TP of mixtures is attention in ranks, beside experts that are split over
+these: `enable_attention_dp` (TensorRT-LLM v1.0, performance overview, how its tables are made)."""
+
+_CACHE_OF_MXFP4: Final = "gpt-oss"
+"""Checkpoints that say nothing of their cache, which stays in bf16 where a chip has no fp4 (TensorRT-LLM v1.1,
+performance overview: `dtype: fp8`, on Hopper `auto`)."""
 
 
 def read_throughput_records(document: object, where: str) -> tuple[list[ServingCase], list[Skipped]]:
@@ -79,10 +81,14 @@ def _of_table(name: str, record: Record) -> ServingCase:
     gpus, prompt_len, generate_len = (_needed(record, key) for key in ("gpus", "isl", "osl"))
     measured, origin = _per_gpu(record, gpus)
     machine, chip = _machine(record, gpus)
-    ways = {"tp": whole(record, "tp") or 1, "ep": whole(record, "dep") or 1, "pp": whole(record, "pp") or 1}
+    is_tabled = _TABLED in text(record, "backend")
     model, precision = model_named(text(record, "model")), text(record, "precision").lower() or "bf16"
-    kv_cache = "bf16" if precision == "bf16" else "fp8"
-    requests = _NUM_REQUESTS.get((prompt_len, generate_len)) if _TABLED in text(record, "backend") else None
+    has_fp4 = "fp4" in chip.peak_flops_per_s
+    is_wide = precision == "bf16" or (model.name.startswith(_CACHE_OF_MXFP4) and not has_fp4)
+    kv_cache = "bf16" if is_wide else "fp8"
+    ways = {"tp": whole(record, "tp") or 1, "ep": whole(record, "dep") or 1, "pp": whole(record, "pp") or 1}
+    if is_tabled and has_experts(model):
+        ways = {**ways, "tp": 1, "ep": ways["tp"] * ways["ep"]}
     served = Served(
         model=model.name,
         hardware=machine.table,
@@ -90,13 +96,16 @@ def _of_table(name: str, record: Record) -> ServingCase:
         generate_len=generate_len,
         concurrency=whole(record, "concurrency"),
         mesh=ways,
-        dtypes=checkpoint_dtypes(model, precision, has_fp4="fp4" in chip.peak_flops_per_s, kv_cache=kv_cache),
+        dtypes=checkpoint_dtypes(model, precision, has_fp4=has_fp4, kv_cache=kv_cache),
     )
     job, said = served_job(name, served)
+    engine = engine_settings(_engine(text(record, "backend")))
+    if is_tabled:
+        engine = _of_bench(engine, model, chip, served)
     return ServingCase(
         id=name,
         job=job,
-        engine=replace(engine_settings(_engine(text(record, "backend"))), num_requests=requests),
+        engine=engine,
         metric="output_tokens_per_s_per_chip",
         measured=measured,
         source_of_measured=origin,
@@ -105,9 +114,34 @@ def _of_table(name: str, record: Record) -> ServingCase:
             *machine.assumed,
             *said,
             f"KV cache in {kv_cache}",
-            "engine's own tokens a pass",
-            *((f"{requests:,} requests in all",) if requests else ()),
+            "limits that trtllm-bench sets" if is_tabled else "engine's own tokens a pass",
+            *((f"{engine.num_requests:,} requests in all",) if engine.num_requests else ()),
         ),
+    )
+
+
+def _of_bench(engine: EngineSettings, model: ModelSpec, chip: Chip, served: Served) -> EngineSettings:
+    """An engine as TensorRT-LLM's benchmark runs it."""
+    narrowest = served.dtypes.get("experts", served.dtypes["weights"])
+    room = requests_in_memory(
+        model,
+        chip,
+        mesh=served.mesh,
+        tokens=served.prompt_len + served.generate_len,
+        bytes_each=BYTES_OF[cast("Dtype", narrowest)],
+    )
+    limits = bench_limits(
+        requests_in_memory=room / served.mesh.get("pp", 1),
+        prompt_tokens=served.prompt_len,
+        reply_tokens=served.generate_len,
+    )
+    return replace(
+        engine,
+        max_sequences=limits.max_sequences * served.mesh["ep"],
+        pass_tokens=limits.pass_tokens,
+        memory_share=MEMORY_SHARE,
+        graph_sizes=graph_sizes(limits),
+        num_requests=NUM_REQUESTS.get((served.prompt_len, served.generate_len)),
     )
 
 
