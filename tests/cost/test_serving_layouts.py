@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from ridgeline.cost.calibration import load_prior
 from ridgeline.cost.placement import links_of, place
 from ridgeline.cost.serving.collectives import SERVING_GROUPS
-from ridgeline.cost.serving.device import PhaseColumns, ServingSetting, held_weight_bytes
+from ridgeline.cost.serving.device import PhaseColumns, ServingSetting, held_weight_bytes, split_shards
 from ridgeline.cost.serving.efficiency import PRIORS
 from ridgeline.cost.serving.machine import Pass, ServingMachine
 from ridgeline.cost.serving.memory import paged_cache_bytes
 from ridgeline.cost.serving.step import roofline_s, serving_pass
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.serving import ServingDtypes
+from ridgeline.model.operations import weights_of
 from ridgeline.model.tree import model_tree
 from ridgeline.model.zoo import load_model
 from ridgeline.search.serving.meshes import PLACEMENT_ORDER, serving_meshes
@@ -142,3 +143,34 @@ def test_both_sides_are_split_on_tpus_and_stages_span_boxes_of_gpus() -> None:
     assert not any("pp" in mesh.degrees for mesh in on_tpu)
     assert not any("tp_transpose" in mesh.degrees for mesh in on_gpu)
     assert {mesh.degrees.get("pp", 1) for mesh in on_gpu} == {1, 2}
+
+
+def test_a_short_convolution_is_split_by_its_channels() -> None:
+    # Qwen3.5 397B: 16 key heads and 64 value heads of 128, D=4,096, kernels of 4 tokens; of a linear layer's attention:
+    key, value = 16 * 128, 64 * 128
+    channels = 2 * key + value
+    matrices = 4096 * (channels + value + 2 * 64) + value * 4096  # q, k, v; the gate; beta and decay; out
+    split = matrices + channels * 4 + 2 * 64  # kernels of each channel; decay and bias of each value head
+    whole = 128 + 4096  # norms, of a head and of the stream
+    server = machine("qwen3.5-397b-a17b", "h200:8")
+    block = server.setting.tree.layers[0].blocks[0]
+    of_eight = columns(server, 8.0, tp=8)
+
+    held = sum(
+        tensor.size / split_shards(tensor.axes, tensor.shape, of_eight)
+        for operation in block.operations
+        for tensor in weights_of(operation)
+    )
+
+    assert held == split / 8 + whole
+
+
+def test_linear_attention_has_as_many_ways_as_key_heads() -> None:
+    tree = model_tree(load_model("qwen3.5-397b-a17b"))
+    of_8, of_16, of_32 = (
+        serving_meshes(parse_slice(f"h200:{ways}"), tree, {"tp": ways}, "decode") for ways in (8, 16, 32)
+    )
+
+    assert [mesh.degrees["tp"] for mesh in (*of_8.legal, *of_16.legal)] == [8, 16]
+    assert not of_32.legal
+    assert list(of_32.refused) == [("tp=32", "16 heads of linear attention do not go into 32 ways")]

@@ -218,6 +218,7 @@ def test_the_verdict_is_tight_within_six_percent_of_the_limit() -> None:
 def test_a_single_key_value_head_is_replicated_under_any_tensor_degree() -> None:
     limits = Limits(
         heads=(48,),
+        linear_heads=(),
         kv_heads=(),
         widths=(73728,),
         experts=0,

@@ -44,11 +44,10 @@ MESH_AXES_OF: Mapping[str, tuple[str, ...]] = {
     "heads": TENSOR_AXES,
     "kv_heads": TENSOR_AXES,
     "vocab": TENSOR_AXES,
-    "state": TENSOR_AXES,
-    "conv": TENSOR_AXES,
     "experts": ("ep",),
 }
-"""Mesh axes that split each logical axis of a weight (MaxText's logical rules); an axis not named is never split."""
+"""Mesh axes that split each logical axis of a weight (MaxText's logical rules); an axis not named is never split.
+Of a short convolution (`conv`) and of a scan's states (`state`) the channels are split, as in vLLM 0.32.0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -226,6 +226,8 @@ class Recurrence:
         axes: Logical axes of its heads.
         weights: Decay, skip, convolution kernels.
         output: The intermediate it produces.
+        whole_heads: How many heads of each kind tensor parallelism shares out whole; none where channels are split
+            anywhere.
     """
 
     path: str
@@ -238,6 +240,7 @@ class Recurrence:
     output: Activation
     between_elements: float = 0.0
     gradient_passes: float = 2.0
+    whole_heads: tuple[int, ...] = ()
 
 
 PREDICTOR: Final = "mtp_layer"

@@ -107,6 +107,7 @@ def gated_delta_operations(scope: Scope, spec: GatedDeltaSpec, *, embed_dim: int
         output=Activation(name="context", axes=("heads", "head_dim"), shape=(value_heads, spec.value_head_dim)),
         between_elements=value_heads * spec.chunk_tokens,
         gradient_passes=_WITH_STATES_AGAIN,
+        whole_heads=(spec.num_key_heads, value_heads),
     )
     gate = _gate(scope, value_width)
     return (

@@ -16,7 +16,7 @@ from ridgeline.cost.columns import TENSOR_AXES
 from ridgeline.cost.placement import NO_PINS, groups_of, links_of, place
 from ridgeline.cost.training.pipeline import most_stages
 from ridgeline.job.job import BATCH_AXES, DCN_AXES, ICI_AXES
-from ridgeline.model.operations import Attention, ExpertMatmul, Matmul
+from ridgeline.model.operations import Attention, ExpertMatmul, Matmul, Recurrence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -59,6 +59,7 @@ class Limits:
 
     Attributes:
         heads: Query heads of every attention layer.
+        linear_heads: Heads of keys and of values of linear attention.
         kv_heads: Key-value heads of every attention layer that has more than one; a single one is replicated.
         widths: MLP and expert widths.
         experts: Routed experts; 0 for a dense model.
@@ -69,6 +70,7 @@ class Limits:
     """
 
     heads: tuple[int, ...]
+    linear_heads: tuple[int, ...]
     kv_heads: tuple[int, ...]
     widths: tuple[int, ...]
     experts: int
@@ -102,7 +104,12 @@ class Limits:
         return self.layers if hardware.chip.vendor != "google" else self.equal_layers
 
     def _tensor_refusal(self, degree: int) -> str:
-        named = [("query heads", self.heads), ("key-value heads", self.kv_heads), ("MLP width", self.widths)]
+        named = [
+            ("query heads", self.heads),
+            ("heads of linear attention", self.linear_heads),
+            ("key-value heads", self.kv_heads),
+            ("MLP width", self.widths),
+        ]
         for what, sizes in named:
             for size in sizes:
                 if size % degree:
@@ -127,7 +134,8 @@ def limits_of(tree: ModelTree, *, seq_len: int, global_batch: int) -> Limits:
     """What the model's shapes and the workload allow."""
     operations = [op for layer in tree.layers for block in layer.blocks for op in block.operations]
     attention = [op for op in operations if isinstance(op, Attention)]
-    split = ("mlp", "mlp_moe", "state")
+    linear = {heads for op in operations if isinstance(op, Recurrence) for heads in op.whole_heads}
+    split = ("mlp", "mlp_moe")
     widths = {
         size
         for op in operations
@@ -137,6 +145,7 @@ def limits_of(tree: ModelTree, *, seq_len: int, global_batch: int) -> Limits:
     }
     return Limits(
         heads=tuple(sorted({op.num_heads for op in attention})),
+        linear_heads=tuple(sorted(linear)),
         kv_heads=tuple(sorted({op.num_kv_heads for op in attention if op.num_kv_heads > 1})),
         widths=tuple(sorted(widths)),
         experts=max((op.weight.shape[0] for op in operations if isinstance(op, ExpertMatmul)), default=0),

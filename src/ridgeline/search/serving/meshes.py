@@ -19,6 +19,8 @@ from ridgeline.cost.serving.device import TRANSPOSED
 from ridgeline.cost.training.step import step_weights
 from ridgeline.job.job import ICI_AXES, RANK_AXES, TRANSPOSE_AXIS
 from ridgeline.job.mesh import FREE
+from ridgeline.model.accounting import operations
+from ridgeline.model.operations import Recurrence
 from ridgeline.search.meshes import divisors
 
 if TYPE_CHECKING:
@@ -146,9 +148,10 @@ def _grown(axes: list[str], room: int) -> Iterator[dict[str, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SplitSizes:
-    """What each axis has to share out: both sides of matrices, key-value heads, experts, layers."""
+    """What each axis has to share out: both sides of matrices, heads that stay whole, experts, layers."""
 
     widths: tuple[int, ...]
+    heads: tuple[int, ...]
     others: tuple[int, ...]
     kv_heads: tuple[int, ...]
     experts: int
@@ -172,11 +175,16 @@ def _split_sizes(tree: ModelTree) -> _SplitSizes:
                 widths.add(size)
     return _SplitSizes(
         widths=tuple(sorted(widths)),
+        heads=tuple(sorted({heads for op in _recurrences(tree) for heads in op.whole_heads})),
         others=tuple(sorted(others)),
         kv_heads=tuple(sorted(kv_heads)),
         experts=experts,
         layers=sum(layer.count for layer in tree.layers),
     )
+
+
+def _recurrences(tree: ModelTree) -> Iterator[Recurrence]:
+    return (operation for _, operation, _ in operations(tree) if isinstance(operation, Recurrence))
 
 
 def _refusal(axis: str, degree: int, sizes: _SplitSizes) -> str:
@@ -186,6 +194,9 @@ def _refusal(axis: str, degree: int, sizes: _SplitSizes) -> str:
             uneven = next((size for size in sizes.widths if size % degree), None)
             if uneven is not None:
                 return f"{axis}={degree}: {uneven} elements of a matrix cannot be split {degree} ways"
+            apart = next((heads for heads in sizes.heads if heads % degree), None)
+            if apart is not None:
+                return f"{axis}={degree}: {apart} heads of linear attention do not go into {degree} ways"
             odd = next((heads for heads in sizes.kv_heads if heads % degree and degree % heads), None)
             return "" if odd is None else f"{axis}={degree}: {odd} key-value heads do not go into {degree} ways"
         case "tp_transpose":
