@@ -102,6 +102,29 @@ def test_a_sum_that_the_compiler_waits_for_shows_whole_and_gathers_hide() -> Non
     assert sum(time_by_cause(after).values()) == pytest.approx(float(after.expected_s))
 
 
+def test_what_sparse_cores_carry_hides_but_for_its_first_part() -> None:
+    """v5p writes sums of gradients as all-reduces, so offloading reduce-scatters there moves nothing away."""
+    waiting = setting_with("v5p:4x4x4", unhidden=0.16, unhidden_gather=0.8, unhidden_sum=1.0, sum_passes=2.0)
+
+    def shown(*offloaded: str) -> tuple[float, float]:
+        setting = replace(waiting, sparse_core_offload=offloaded)
+        step = training_step(setting, one_plan(setting, {"fsdp": 64}))
+        gather, summed = (leaves(step, f"weights/{kind}")[0] for kind in ("all_gather", "reduce_scatter"))
+        return float(gather.unhidden_share or 0.0), float(summed.unhidden_share or 0.0)
+
+    assert shown() == (0.8, 1.0)
+    assert shown("all_gather") == (0.16, 1.0)
+    assert shown("all_gather", "reduce_scatter") == (0.16, 1.0)
+    assert shown("all_gather", "all_reduce") == (0.16, 0.16)
+
+
+def test_offloaded_reduce_scatters_hide_where_the_compiler_writes_such() -> None:
+    setting = setting_with("tpu7x:4x4x4", unhidden=0.16, unhidden_sum=1.0, sum_passes=1.0)
+    offloaded = replace(setting, sparse_core_offload=("reduce_scatter",))
+
+    assert (setting.unhidden_sum_share, offloaded.unhidden_sum_share) == (1.0, 0.16)
+
+
 def test_replicas_across_slices_sum_a_layers_gradients_in_steps_of_a_ring() -> None:
     """Four slices: each chip sends 2·(3/4) of its gradients, and a ring takes 2·3 steps for every layer."""
     setting = setting_with("4*v5e:16x16", network=0.4, network_step_s=1e-3, unhidden_network=1.0)

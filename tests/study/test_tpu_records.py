@@ -166,6 +166,20 @@ def test_attention_that_is_not_fused_is_so_whatever_a_remark_says_of_later_kerne
         assert job_of(attention={"attention": said}).plan.attention.kernel == "dot_product"
 
 
+@pytest.mark.parametrize(
+    ("said", "kinds"),
+    [
+        ({"notes": ["SC offload of AR+RS+AG", "FSDP8"]}, ("all_gather", "all_reduce", "reduce_scatter")),
+        ({"notes": ["bkv 2048, SC offload of AR only"]}, ("all_reduce",)),
+        ({"notes": ["full SC offload"]}, ("all_gather", "all_reduce", "reduce_scatter")),
+        ({"xla_flags": ["--xla_tpu_enable_sparse_core_collective_offload_all_gather=true"]}, ("all_gather",)),
+        ({"notes": ["no SC offload"], "xla_flags": []}, ()),
+    ],
+)
+def test_flags_and_remarks_tell_what_sparse_cores_carry(said: dict[str, object], kinds: tuple[str, ...]) -> None:
+    assert job_of(**said).plan.compiler.sparse_core_offload == kinds
+
+
 def test_the_batch_may_be_given_by_device() -> None:
     assert job_of(global_batch=None, per_device_batch=4).workload.global_batch == 1024
     assert job_of(global_batch=None, per_device_batch=2, grad_accum=2).workload.global_batch == 1024

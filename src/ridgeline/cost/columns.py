@@ -77,6 +77,7 @@ class TrainingSetting:
         attention_program: That computes attention; None for the fastest known.
         fuses_rotary: Queries and keys are rotated in one pass.
         attention_tile: Its queries and keys of one tile; None for the chip's `Efficiency.attention_block`.
+        sparse_core_offload: Collectives that SparseCores carry because the compiler was told so.
     """
 
     tree: ModelTree
@@ -100,6 +101,7 @@ class TrainingSetting:
     attention_program: AttentionProgram | None = None
     fuses_rotary: bool = True
     attention_tile: tuple[int | None, int | None] = (None, None)
+    sparse_core_offload: tuple[str, ...] = ()
 
     @property
     def activation_bytes(self) -> float:
@@ -120,6 +122,21 @@ class TrainingSetting:
     def tensor_overlap(self) -> float:
         """Fraction of the time of tensor parallelism's collectives that products hide."""
         return self.efficiency.tensor_overlap if self.has_collective_matmul else 0.0
+
+    @property
+    def unhidden_gather_share(self) -> Number:
+        """Share of FSDP's gathers that nothing hides: of what SparseCores carry, only the first of a layer shows."""
+        return self.carried_share("all_gather", self.efficiency.unhidden_gather)
+
+    @property
+    def unhidden_sum_share(self) -> Number:
+        """The same of the sums of gradients, which are all-reduces where each crosses the links twice."""
+        kind = "all_reduce" if self.efficiency.sum_passes > 1 else "reduce_scatter"
+        return self.carried_share(kind, self.efficiency.unhidden_sum)
+
+    def carried_share(self, kind: str, share: Number) -> Number:
+        """What nothing hides of a collective, if SparseCores carry those of its kind: no more than of any transfer."""
+        return smaller(share, self.efficiency.unhidden) if kind in self.sparse_core_offload else share
 
     @property
     def adds_gradients_in_products(self) -> bool:

@@ -224,12 +224,13 @@ def _uses(job: Job, best: PlanEstimate, setting: TrainingSetting, columns: PlanC
     for key, array_bytes in moved.items():
         kind, group, phase = key
         busy_s, exposed_s = times[key]
-        engine, reason = carried_by(job, kind, axes[group])
-        is_asynchronous = engine not in _OF_TENSOR_CORE or _runs_beside_compute(job.hardware.chip, kind)
         is_whole = kind == "reduce_scatter" and group in _GATHERED and setting.efficiency.sum_passes > 1
+        carried_out_as = "all_reduce" if is_whole else kind
+        engine, reason = carried_by(job, carried_out_as, axes[group])
+        is_asynchronous = engine not in _OF_TENSOR_CORE or _runs_beside_compute(job.hardware.chip, kind)
         yield CollectiveUse(
             kind=kind,
-            carried_out_as="all_reduce" if is_whole else kind,
+            carried_out_as=carried_out_as,
             group=group,
             axes=axes[group],
             physical=tuple(best.plan.placement[axis] for axis in axes[group] if axis in best.plan.placement),

@@ -62,6 +62,7 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
         attention_program=plan.attention.kernel,
         fuses_rotary=plan.attention.fused_rotary is not False,
         attention_tile=(plan.attention.block_q, plan.attention.block_kv),
+        sparse_core_offload=plan.compiler.sparse_core_offload,
     )
 
 

@@ -109,19 +109,18 @@ def gather_and_sum(group: str, transfer: Transfer, *, setting: TrainingSetting) 
     Where the compiler writes a reduce-scatter as an all-reduce, the links are busy twice as long for it; the bound
     keeps the bytes of the reduce-scatter.
     """
-    efficiency = setting.efficiency
     gathered = transfer_part(f"{group}/all_gather", "forward", group, transfer, setting=setting)
     summed = replace(
         gathered,
         name=f"{group}/reduce_scatter",
         phase="backward",
-        expected_s=gathered.expected_s * efficiency.sum_passes,
-        unhidden_share=_unhidden(efficiency.unhidden_sum, transfer, setting=setting),
+        expected_s=gathered.expected_s * setting.efficiency.sum_passes,
+        unhidden_share=_unhidden(setting.unhidden_sum_share, transfer, setting=setting),
     )
-    return replace(gathered, unhidden_share=_unhidden(efficiency.unhidden_gather, transfer, setting=setting)), summed
+    return replace(gathered, unhidden_share=_unhidden(setting.unhidden_gather_share, transfer, setting=setting)), summed
 
 
-def _unhidden(inside_share: float, transfer: Transfer, *, setting: TrainingSetting) -> Number:
+def _unhidden(inside_share: Number, transfer: Transfer, *, setting: TrainingSetting) -> Number:
     """What of a transfer of FSDP nothing hides: one share inside a node of GPUs, another across nodes."""
     if setting.hardware.chip.switch is None:
         return inside_share

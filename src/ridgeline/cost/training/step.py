@@ -284,7 +284,7 @@ def _replicas_sum(group: str, summed_bytes: Number, *, setting: TrainingSetting,
     summed = transfer_part("gradient/all_reduce", "backward", group, transfer, setting=setting)
     if not setting.sync_overlaps:
         return summed
-    within, across = efficiency.unhidden_sum, efficiency.unhidden_network
+    within, across = setting.carried_share("all_reduce", efficiency.unhidden_sum), efficiency.unhidden_network
     return replace(summed, unhidden_share=within + (across - within) * smaller(link.network_steps, 1.0))
 
 

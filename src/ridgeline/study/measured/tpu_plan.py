@@ -9,7 +9,7 @@ from ridgeline.job.remat import ALIASES, CUSTOM_NAMES, POLICIES
 from ridgeline.study.measured.records import number, sequence, table, text, unusable, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from ridgeline.job.job import AttentionProgram
     from ridgeline.study.measured.records import Record
@@ -49,6 +49,11 @@ _ADAM: Final = ("adam", "adamw", "adam_pax", "adam-w", "adamw_pax")
 _SPARSE_CORE = re.compile(
     r"--xla_tpu_enable_sparse_core_collective_offload_(all_gather|all_reduce|reduce_scatter)=true"
 )
+_OFFLOAD_REMARK = re.compile(r"\b(?:SC|SparseCore) offload(?: of)? ((?:AG|AR|RS)(?:\+(?:AG|AR|RS))*)\b")
+_FULL_OFFLOAD_REMARK = re.compile(r"\bfull (?:SC|SparseCore) offload\b")
+_COLLECTIVES: Final[Mapping[str, str]] = {"AG": "all_gather", "AR": "all_reduce", "RS": "reduce_scatter"}
+"""As remarks abbreviate them: SC offload of AR+RS+AG."""
+
 _SCOPED_VMEM = re.compile(r"--xla_tpu_scoped_vmem_limit_kib=(\d+)")
 _SPLASH: Final = ("flash", "splash")
 _FUSED: Final = ("use_tokamax_splash", "sa_use_fused_bwd_kernel")
@@ -234,8 +239,17 @@ def _compiler(record: Record) -> Tables:
     """What its flags tell the compiler of which a job knows."""
     flags = " ".join(str(flag) for flag in sequence(record, "xla_flags"))
     vmem = _SCOPED_VMEM.search(flags)
-    offloaded = sorted(set(_SPARSE_CORE.findall(flags)))
+    remarks = "; ".join(str(note) for note in sequence(record, "notes"))
+    offloaded = sorted({*_SPARSE_CORE.findall(flags), *_offload_in_remarks(remarks)})
     return {
         **({"scoped_vmem_kib": int(vmem.group(1))} if vmem else {}),
         **({"sparse_core_offload": offloaded} if offloaded else {}),
     }
+
+
+def _offload_in_remarks(remarks: str) -> Iterator[str]:
+    """Collectives that a remark says run on SparseCores, where a source lists no flags."""
+    if _FULL_OFFLOAD_REMARK.search(remarks):
+        yield from _COLLECTIVES.values()
+    for kinds in _OFFLOAD_REMARK.findall(remarks):
+        yield from (_COLLECTIVES[kind] for kind in kinds.split("+"))
