@@ -92,6 +92,28 @@ def test_a_row_of_a_tpu_server_gives_a_case_for_each_quantity_that_it_states(tmp
     assert (engine.name, engine.max_sequences, engine.pass_tokens, engine.memory_share) == ("vllm", 135, 4096, 0.98)
 
 
+def test_a_run_of_chats_on_jetstream_has_all_its_requests_at_once_and_caches_of_fixed_room(tmp_path: Path) -> None:
+    row = {
+        **{key: TPU[key] for key in ("id", "measured")},
+        "chip": "v5e",
+        "num_chips": 8,
+        "topology": "2x4",
+        "engine": "jetstream-pytorch",
+        "model": "llama3-8b",
+        "sharding": {"tp": 8},
+        "batch": 128,
+        "cache_len": 2048,
+        "notes": ["ShareGPT mix; offline 2000 prompts"],
+        "input_len": "<=1024 (ShareGPT)",
+        "output_len": "<=1024 (ShareGPT)",
+    }
+    (case, *_), _ = read(tmp_path, row)
+
+    assert (case.engine.num_requests, case.engine.cache_room, case.engine.replies_differ) == (2000, 2048, True)
+    assert case.job.workload.batch == 128
+    assert any("exponentially spread" in phrase for phrase in case.assumed)
+
+
 def test_degrees_of_attention_and_experts_that_were_multiplied_lie_on_the_same_chips(tmp_path: Path) -> None:
     cases, _ = read(tmp_path, LATENCY, {**LATENCY, "id": "d", "tp_size": 1, "attention_dp_size": 64})
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from heapq import heapify, heapreplace
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.search.serving.offline import Stretch, run_stretches
+from ridgeline.search.serving.offline import Stretch, run_stretches, slot_stretches
 
 
 def test_two_requests_that_are_read_one_after_the_other_take_the_passes_counted_by_hand() -> None:
@@ -57,3 +60,22 @@ def test_a_run_reads_every_prompt_and_adds_every_token_whatever_is_held_at_once(
     assert added == pytest.approx(num_requests * reply_tokens)
     assert all(each.num_decoding <= most_sequences + 1e-9 for each in found)
     assert all(each.padded_size >= each.num_decoding - 1e-9 for each in found)
+
+
+@pytest.mark.parametrize(("num_requests", "slots"), [(2000, 128), (2000, 1024), (50, 64)])
+def test_a_run_of_replies_that_differ_lasts_as_long_as_when_it_is_played(num_requests: int, slots: int) -> None:
+    # Each reply takes the slot that is free first; lengths are drawn from an exponential of mean 200.
+    played: list[float] = []
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        ends = [0.0] * slots
+        heapify(ends)
+        for reply in generator.exponential(200.0, num_requests):
+            heapreplace(ends, ends[0] + reply)
+        played.append(max(ends))
+
+    found = slot_stretches(num_requests=num_requests, slots=slots, reply_tokens=200.0)
+
+    assert sum(each.num_passes for each in found) == pytest.approx(np.mean(played), rel=0.05)
+    assert sum(each.num_passes * each.num_decoding for each in found) == pytest.approx(num_requests * 200)
+    assert {each.padded_size for each in found} == {float(slots)}

@@ -36,6 +36,8 @@ class ServingMachine:
         tokens_of_page: Tokens of a page of the KV cache; None for the engine's default.
         drafting: Tokens that are drafted ahead; None for none.
         expert_split: How experts lie on tensor-parallel devices: each over all, or whole on one.
+        takes_likeliest: Whether the likeliest token is taken, for which no device needs another's logits; else tokens
+            are drawn.
     """
 
     setting: ServingSetting
@@ -46,6 +48,7 @@ class ServingMachine:
     tokens_of_page: int | None = None
     drafting: Drafting | None = None
     expert_split: ExpertSplit = "width"
+    takes_likeliest: bool = False
 
     @property
     def each_tokens(self) -> float:

@@ -76,9 +76,13 @@ def _model_parts(machine: ServingMachine, step: Pass) -> list[Part]:
 
 
 def _overhead(machine: ServingMachine, step: Pass) -> Part:
-    """What hosts do while devices wait: that of each stage once a pass, and one for each sequence, of all ranks."""
-    host_s = machine.serving.host_s * step.columns.stages + machine.serving.sequence_s * step.num_decoding
-    return Part(name="overhead", phase="forward", resource="overhead", expected_s=host_s)
+    """What hosts do while devices wait."""
+    return Part(name="overhead", phase="forward", resource="overhead", expected_s=host_s(machine, step))
+
+
+def host_s(machine: ServingMachine, step: Pass) -> Number:
+    """What hosts do: that of each stage once a pass, and one for each sequence that adds a token, of all ranks."""
+    return machine.serving.host_s * step.columns.stages + machine.serving.sequence_s * step.num_decoding
 
 
 def _draft_parts(machine: ServingMachine, step: Pass) -> list[Part]:
@@ -192,8 +196,13 @@ def _recurrence(op: Recurrence, *, step: Pass, machine: ServingMachine) -> Part:
 
 
 def _sampling(num_outputs: Number, *, step: Pass, machine: ServingMachine) -> Part:
-    """Logits are gathered over tensor parallelism and drawn from."""
+    """Logits are gathered over tensor parallelism and drawn from; of the likeliest, each device finds its own."""
     logits = num_outputs * vocabulary_size(machine.setting) / step.columns.transpose_degree
+    if machine.takes_likeliest:
+        read_bytes = logits / step.columns.tensor * BYTES_OF["f32"]
+        return Part(
+            name="sampling", phase="forward", resource="hbm", expected_s=read_bytes / machine.vector_bytes_per_s
+        )
     gathered = gather(step.columns.links["tensor"], logits * machine.activation_element_bytes)
     passes_bytes = SAMPLING_PASSES * logits * BYTES_OF["f32"]
     drawn = Part(name="draw", phase="forward", resource="hbm", expected_s=passes_bytes / machine.vector_bytes_per_s)

@@ -68,6 +68,39 @@ def run_stretches(
     return tuple(_merged(reading)) + tuple(_merged([each for each in padded if not each.num_prompts]))
 
 
+def slot_stretches(*, num_requests: int, slots: int, reply_tokens: float) -> tuple[Stretch, ...]:
+    """The passes of a run whose replies differ, exponentially spread, on an engine with a fixed number of slots.
+
+    Prompts are read until all slots are taken; no pass decodes before. While requests wait, each pass ends
+    `slots / reply_tokens` of them, and as many prompts are read; the last ones take as long as the longest of them:
+    `reply_tokens · (1 + 1/2 + … + 1/slots)` passes, few slots taken at the end.
+
+    Args:
+        num_requests: All, queued when it begins.
+        slots: Sequences that every pass computes, those that are there or not.
+        reply_tokens: Of a reply, mean, with the passes that its slot is kept for afterwards.
+
+    >>> [(s.num_passes, s.num_decoding) for s in slot_stretches(num_requests=6, slots=2, reply_tokens=100.0)]
+    [(200.0, 2.0), (150.0, 1.3333333333333333)]
+    """
+    held = min(slots, num_requests)
+    longest = sum(1.0 / left for left in range(1, held + 1))
+    full, last = (num_requests - held) * reply_tokens / held, reply_tokens * longest
+    return tuple(
+        Stretch(
+            num_passes=num_passes,
+            num_decoding=num_decoding,
+            context_tokens=0.0,
+            num_prompts=num_prompts,
+            padded_size=float(slots),
+        )
+        for num_passes, num_decoding, num_prompts in (
+            (full, float(held), held / reply_tokens),
+            (last, held / longest, 0.0),
+        )
+    )
+
+
 def _passes(
     num_requests: int, most_sequences: int, pass_tokens: int, prompt_tokens: int, reply_tokens: int
 ) -> Iterator[Stretch]:

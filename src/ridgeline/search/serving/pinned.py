@@ -8,15 +8,16 @@ time, is the engine's.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil, log2
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from ridgeline.cost.serving.device import PhaseColumns
+from ridgeline.cost.serving.device import PhaseColumns, cache_bytes, cached_attentions, held_weight_bytes
 from ridgeline.cost.serving.memory import engine_bytes
-from ridgeline.cost.serving.step import serving_pass
-from ridgeline.cost.work import smaller
+from ridgeline.cost.serving.step import host_s, serving_pass
+from ridgeline.cost.work import larger, smaller
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.search.serving.meshes import serving_meshes
-from ridgeline.search.serving.offline import run_stretches
+from ridgeline.search.serving.offline import run_stretches, slot_stretches
 from ridgeline.search.serving.plans import MOST_SEQUENCES, decode_memory, decode_pass
 from ridgeline.search.serving.setting import serving_machine
 
@@ -58,6 +59,11 @@ class EngineSettings:
         num_requests: Requests of the whole run, all queued when it begins; None for no end.
         reserves_replies: Whether a sequence is given room for its whole reply when it begins; else as it grows.
         graph_sizes: Sequences for which passes that only decode are replayed, those between filled up; () for all.
+        dispatches_ahead: Whether the host hands out passes ahead: it works beside the devices, not between passes.
+        least_prompt_size: Tokens of the shortest program for prompts, each further one of twice as many, to which they
+            are filled up; None where they are read as they are.
+        takes_likeliest: Whether it takes the likeliest token instead of drawing one.
+        replies_differ: Whether replies are spread, exponentially; else they are all as long as their mean.
     """
 
     name: EngineName
@@ -71,6 +77,10 @@ class EngineSettings:
     num_requests: int | None = None
     reserves_replies: bool = False
     graph_sizes: tuple[int, ...] = ()
+    dispatches_ahead: bool = False
+    least_prompt_size: int | None = None
+    takes_likeliest: bool = False
+    replies_differ: bool = False
 
 
 _READING: Final[Mapping[EngineName, Reading]] = {
@@ -88,6 +98,15 @@ _MOST_SEQUENCES: Final[Mapping[EngineName, int]] = {"trtllm": 2048, "vllm": 1024
 """Source: TensorRT-LLM, `max_batch_size`; vLLM V1, `max_num_seqs` on large accelerators."""
 
 
+_LEAST_PROMPT_SIZE: Final = 16
+"""Source: JetStream, engine/token_utils.py, `prefill_lengths`. Its engines take the likeliest token unless they are
+told otherwise: jetstream-pytorch, `_sampling`; MaxText, `decode_sampling_strategy`."""
+
+PASSES_AHEAD: Final = 8
+"""Passes that JetStream hands out before another thread has put the tokens of the first into words: for so long a reply
+that has ended keeps its slot. Source: JetStream, core/orchestrator.py, `_detokenize_backlogs`."""
+
+
 def engine_settings(name: EngineName) -> EngineSettings:
     """An engine as it runs when nothing more is said."""
     return EngineSettings(
@@ -96,6 +115,9 @@ def engine_settings(name: EngineName) -> EngineSettings:
         prompts_apart=name == "jetstream",
         max_sequences=_MOST_SEQUENCES.get(name),
         reserves_replies=name in {"trtllm", "jetstream"},
+        dispatches_ahead=name == "jetstream",
+        takes_likeliest=name == "jetstream",
+        least_prompt_size=_LEAST_PROMPT_SIZE if name == "jetstream" else None,
     )
 
 
@@ -149,11 +171,13 @@ class PinnedServer:
 
     def times(self) -> ServerTimes:
         """What clients measure."""
-        decode_s, reading_s = self.decode.expected_s, self.read.expected_s
+        decode_s, reading_s = self._pass_s(self.decoding), self._pass_s(self.reading)
         share = self.reading_share
         match self.settings.reading:
             case "beside":
                 token_s = decode_s + min(share, 1.0) * (reading_s - decode_s)
+            case "apart" if self.settings.dispatches_ahead:
+                token_s = larger(decode_s + share * reading_s, host_s(self.machine, self.decoding))
             case "apart":
                 token_s = decode_s + share * reading_s
             case "elsewhere":
@@ -166,8 +190,26 @@ class PinnedServer:
         tokens_per_s = self._run_tokens_per_s() if self.run else self.decoding.num_decoding / token_s
         return ServerTimes(ttft_s=first_s, tpot_s=token_s, output_tokens_per_s_per_chip=tokens_per_s / self.num_chips)
 
+    def _pass_s(self, step: Pass) -> Number:
+        """Time of a pass; of an engine that dispatches ahead, that of its devices alone."""
+        whole_s = serving_pass(self.machine, step).expected_s
+        return whole_s - host_s(self.machine, step) if self.settings.dispatches_ahead else whole_s
+
+    def _run_of_slots_tokens_per_s(self, num_requests: int) -> Number:
+        """Of such a run: passes compute all slots, taken or not; prompts are read between them."""
+        setting = self.machine.setting
+        slots, decode_s = float(self.columns.batch_size), self._pass_s(self.decoding)
+        prompt_s = self.num_prompt_passes * self._pass_s(self.reading)
+        total_s = min(slots, float(num_requests)) * prompt_s
+        for stretch in self.run:
+            waits_s = host_s(self.machine, replace(self.decoding, num_decoding=stretch.num_decoding))
+            total_s = total_s + stretch.num_passes * larger(decode_s + stretch.num_prompts * prompt_s, waits_s)
+        return num_requests * (setting.context_len - setting.prompt_len) / total_s
+
     def _run_tokens_per_s(self) -> Number:
         """Of a run from its first prompt to its last token, on all ranks."""
+        if self.settings.replies_differ and self.settings.num_requests is not None:
+            return self._run_of_slots_tokens_per_s(self.settings.num_requests)
         setting, ranks = self.machine.setting, self.columns.rank_degree
         total_s: Number = 0.0
         tokens = 0.0
@@ -215,6 +257,7 @@ def pinned_server(job: ServingJob, settings: EngineSettings) -> PinnedServer:
         InfeasibleError: The weights do not fit.
     """
     machine = serving_machine(job, job.hardware, engine=settings.name)
+    machine = replace(machine, takes_likeliest=settings.takes_likeliest)
     meshes = serving_meshes(job.hardware, machine.setting.tree, job.plan.decode, "decode")
     if len(meshes.legal) != 1:
         reasons = "; ".join(f"{family}: {reason}" for family, reason in meshes.refused)
@@ -235,8 +278,14 @@ def pinned_server(job: ServingJob, settings: EngineSettings) -> PinnedServer:
     sequences = _sequences(job, settings, machine, columns, ranks)
     columns = replace(columns, batch_size=float(sequences))
     server = _with_passes(machine, settings, columns, sequences / ranks)
+    if settings.cache_room is not None:
+        _check_room(settings.cache_room, machine, server.columns)
     if settings.num_requests is None:
         return server
+    if settings.replies_differ:
+        tokens = machine.setting.context_len - machine.setting.prompt_len + PASSES_AHEAD
+        run = slot_stretches(num_requests=settings.num_requests, slots=sequences, reply_tokens=tokens)
+        return replace(server, run=run)
     run = run_stretches(
         num_requests=-(-settings.num_requests // ranks),
         most_sequences=max(sequences // ranks, 1),
@@ -246,6 +295,22 @@ def pinned_server(job: ServingJob, settings: EngineSettings) -> PinnedServer:
         graph_sizes=settings.graph_sizes,
     )
     return replace(server, run=run)
+
+
+def _check_room(cache_room: int, machine: ServingMachine, columns: PhaseColumns) -> None:
+    """Refuses caches with room for so many tokens of each sequence that they do not fit in memory beside the weights.
+
+    Raises:
+        InfeasibleError: They do not.
+    """
+    caches: Number = held_weight_bytes(machine.setting, columns)
+    for operation, count in cached_attentions(machine.setting.tree):
+        held = cache_bytes(operation, machine.setting, columns, tokens=cache_room, num_sequences=columns.sequences_size)
+        caches = caches + count * held
+    chip = machine.hardware.chip
+    if float(caches) > chip.hbm_bytes / chip.devices_per_chip:
+        what = f"caches with room for {cache_room:,} tokens of each sequence do not fit in memory"
+        raise InfeasibleError(what, reasons=[], fix="fewer sequences", answer=None)
 
 
 def _sequences(
@@ -287,7 +352,7 @@ def _with_passes(
     reading = replace(
         decoding,
         num_decoding=decoding.num_decoding if settings.reading == "beside" else 0.0,
-        prompt_tokens=tokens * ranks,
+        prompt_tokens=_filled_up(tokens, settings.least_prompt_size) * ranks,
     )
     return PinnedServer(
         machine=machine,
@@ -298,3 +363,12 @@ def _with_passes(
         reading_share=float(share),
         num_prompt_passes=max(prompt / tokens, 1.0),
     )
+
+
+def _filled_up(tokens: float, least_size: int | None) -> float:
+    """Tokens of the program that reads so many: the least, or twice, four times, … as many.
+
+    >>> _filled_up(215.0, 16), _filled_up(215.0, None)
+    (256.0, 215.0)
+    """
+    return tokens if least_size is None else least_size * 2.0 ** max(ceil(log2(tokens / least_size)), 0)

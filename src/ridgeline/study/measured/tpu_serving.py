@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -118,7 +119,7 @@ def _engine(record: Record) -> EngineName:
 
 
 def _settings(record: Record, engine: EngineName, most: int | None) -> EngineSettings:
-    """How the engine ran; JetStream's caches have fixed room, which it reads whole."""
+    """How the engine ran; JetStream's caches have fixed room, which it reads whole (MaxText's `max_target_length`)."""
     said, usual = table(record, "server_args"), engine_settings(engine)
     client = table(record, "client")
     at_hand, prompts = whole(client, "max_concurrency"), whole(client, "num_prompts")
@@ -127,16 +128,28 @@ def _settings(record: Record, engine: EngineName, most: int | None) -> EngineSet
         max_sequences=most,
         memory_share=number(said, "gpu_memory_utilization"),
         pass_tokens=whole(said, "max_num_batched_tokens") or usual.pass_tokens,
-        cache_room=whole(record, "cache_len"),
+        cache_room=whole(record, "cache_len") or whole(said, "max_target_length"),
         burst_share=min(at_hand / prompts, 1.0) if at_hand and prompts else 0.0,
+        num_requests=_queued(record) if engine == "jetstream" else None,
+        replies_differ=_is_of_chats(record),
     )
+
+
+def _queued(record: Record) -> int | None:
+    """Requests of a run that are all queued when it begins."""
+    found = re.search(r"offline (\d+) prompts", " ".join(map(str, sequence(record, "notes"))))
+    return int(found[1]) if found else None
+
+
+def _is_of_chats(record: Record) -> bool:
+    """Whether lengths are those of ShareGPT."""
+    return "sharegpt" in (text(record, "input_len") + text(record, "output_len")).lower()
 
 
 def _lengths(record: Record) -> tuple[tuple[int, int], tuple[str, ...]]:
     """Tokens of prompts and replies, means."""
-    said = (text(record, "input_len") + text(record, "output_len")).lower()
-    if "sharegpt" in said:
-        return _SHARE_GPT, (f"ShareGPT: {_SHARE_GPT[0]} tokens in and {_SHARE_GPT[1]} out",)
+    if _is_of_chats(record):
+        return _SHARE_GPT, (f"ShareGPT: {_SHARE_GPT[0]} tokens in and {_SHARE_GPT[1]} out, exponentially spread",)
     prompt, reply = whole(record, "input_len"), whole(record, "output_len")
     share = number(table(record, "client"), "range_ratio")
     if prompt is not None and reply is not None:
