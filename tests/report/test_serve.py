@@ -56,6 +56,25 @@ def test_the_screen_says_the_plan_its_cost_its_chips_and_what_it_waits_for() -> 
         assert words in text
 
 
+def test_how_much_of_prompts_a_pass_reads_is_said_of_each_rank() -> None:
+    def mode(mesh: str) -> str:
+        found = ridgeline.serve(
+            "llama3.1-8b",
+            on="h100:8",
+            prompt_len=1024,
+            generate_len=256,
+            mode="interleaved",
+            mesh=mesh,
+            prefill_chunk=512,
+        )
+        return " ".join(screen(serve_report(found)).split())
+
+    words = "passes read up to 512 tokens of prompts beside decoding"
+    assert f"{words}, on each of 4 ranks" in mode("dp=4,tp=2")
+    assert words in mode("tp=8")
+    assert "ranks" not in mode("tp=8").partition("decode tp=8")[0]
+
+
 def test_charts_show_the_frontier_and_what_a_pass_is_made_of() -> None:
     frontier, breakdown = frontier_charts(answer())
 

@@ -59,7 +59,7 @@ def serve(
     decode_mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="Degrees of decode alone.")] = None,
     prefill_batch: Annotated[_Text, typer.Option(metavar="N", help="Prompts that are read at once.")] = None,
     prefill_chunk: Annotated[
-        _Text, typer.Option(metavar="N", help="Tokens of prompts beside a pass of decoding, interleaved.")
+        _Text, typer.Option(metavar="N", help="Tokens of prompts beside a pass, interleaved, on each rank.")
     ] = None,
     memory_utilization: Annotated[
         _Text, typer.Option(metavar="PART", help="Part of memory that the engine takes: 0.9 if left out.")

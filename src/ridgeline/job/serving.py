@@ -153,7 +153,8 @@ class ServingPlan:
         server_ratio: Prefill servers and decode servers of a disaggregated fleet, in lowest terms; None for as many as
             keep up with each other.
         prefill_batch: Prompts that are read at once; None for one on each part of the batch axes.
-        prefill_chunk: Tokens of prompts in a pass of an interleaved server; None leaves it to the planner.
+        prefill_chunk: Tokens of prompts in a pass of an interleaved server, on each rank (devices with sequences of
+            their own); None leaves it to the planner.
         memory_utilization: Part of a device's memory that the engine takes; None for what engines take by default.
         page_tokens: Tokens of a page of the KV cache; None for the engine's own.
         cache: How decode splits the KV cache beyond its heads; None leaves it to the planner.

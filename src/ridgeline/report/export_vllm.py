@@ -108,7 +108,9 @@ def _plan_rows(answer: VllmAnswer) -> Iterator[tuple[str, Cell]]:
     point = answer.point
     batch = format_things(point.plan.batch, "sequence")
     if point.plan.mode == "interleaved":
-        how = f"interleaved: {point.plan.prefill_chunk:,} tokens of prompts beside {batch}"
+        ranks = answer.config.server.num_ranks
+        each = f", on each of {ranks} ranks" if ranks > 1 else ""
+        how = f"interleaved: {point.plan.prefill_chunk:,} tokens of prompts{each} beside {batch}"
     else:
         how = f"disaggregated: {point.plan.prefill_server_ratio:.2f} prefill servers for each that decodes {batch}"
     yield "mode", Cell(text=how)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from math import isfinite
+from math import isfinite, prod
 from typing import TYPE_CHECKING, Final
 
+from ridgeline.job.job import RANK_AXES
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.job.serving_assembly import ANY
 from ridgeline.job.writing import job_tables
@@ -220,7 +221,10 @@ def _times(times: Quantiles) -> str:
 
 def _mode(plan: ServingChoice) -> str:
     if plan.mode == "interleaved":
-        return f"interleaved: passes read up to {format_things(plan.prefill_chunk, 'token')} of prompts beside decoding"
+        ranks = prod(plan.decode.get(axis, 1) for axis in RANK_AXES)
+        each = f", on each of {ranks} ranks" if ranks > 1 else ""
+        read = format_things(plan.prefill_chunk, "token")
+        return f"interleaved: passes read up to {read} of prompts beside decoding{each}"
     return f"disaggregated: {plan.prefill_server_ratio:.2f} prefill servers for each decode server"
 
 

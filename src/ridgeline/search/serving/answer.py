@@ -30,7 +30,7 @@ class ServingChoice:
         prefill: Mesh that reads prompts; of interleaved servers the same.
         batch: Sequences that a server decodes at once.
         prefill_batch: Prompts that a prefill server reads at once; 0 for interleaved servers.
-        prefill_chunk: Tokens of prompts in a pass of an interleaved server; 0 for disaggregated ones.
+        prefill_chunk: Tokens of prompts in a pass of an interleaved server, on each rank; 0 for disaggregated ones.
         prefill_server_ratio: Prefill servers for each server that decodes; 0 for interleaved servers.
         cache: How the cache is split beyond its heads.
         dtypes: Precisions.

@@ -217,9 +217,12 @@ def reads_too_slowly_reasons(found: Candidates) -> list[str]:
     )
     least = int(np.asarray(needed).argmin())
     batch, chunk = int(beside.batch_size[least]), int(beside.chunk_tokens[least])
+    ranks = int(np.broadcast_to(beside.batch_ways, beside.batch_size.shape)[least])
+    where = f" on each of {ranks} ranks" if ranks > 1 else ""
+    read = f"{format_things(chunk, 'token')} of prompts beside a pass{where}"
     reason = (
         f"prompts come faster than passes read them: {format_things(batch, 'sequence')} with replies of "
-        f"{lengths.reply_tokens:,.0f} tokens, and {format_things(chunk, 'token')} of prompts beside a pass, take "
+        f"{lengths.reply_tokens:,.0f} tokens, and {read}, take "
         f"{np.asarray(needed)[least]:.3g} passes with prompts for each pass; at most {MOST_PREFILL_SHARE:g} is allowed"
     )
     return [reason]
