@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ridgeline.cost.training.collectives import step_collectives
+from ridgeline.cost.training.held_weights import local_elements, state_elements
 from ridgeline.cost.training.memory import training_memory
-from ridgeline.cost.training.step import local_elements, state_elements, training_step
+from ridgeline.cost.training.step import training_step
 from ridgeline.job.job import Optimizer, Pipeline, PlanRequest, Remat
 from ridgeline.model.parameters import count_parameters
 from ridgeline.model.zoo import load_model

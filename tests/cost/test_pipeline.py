@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ridgeline.cost.causes import BUBBLE, time_by_cause
+from ridgeline.cost.training.held_weights import held_weights
 from ridgeline.cost.training.memory import training_memory
 from ridgeline.cost.training.pipeline import held_share, microbatches_in_flight, pipelined_share, worked_share
-from ridgeline.cost.training.step import held_weights, training_step
+from ridgeline.cost.training.step import training_step
 from ridgeline.model.spec import LayerSpec, MlpSpec, ModelSpec
 from tests.cost.settings import ATTENTION, DENSE, SPARSE, one_plan, setting_on
 

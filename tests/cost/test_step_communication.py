@@ -9,7 +9,8 @@ import pytest
 
 from ridgeline.cost.causes import time_by_cause
 from ridgeline.cost.collectives import Transfer
-from ridgeline.cost.training.step import local_elements, roofline_s, training_step
+from ridgeline.cost.training.held_weights import local_elements
+from ridgeline.cost.training.step import roofline_s, training_step
 from ridgeline.cost.work import Hiding, Part, overlapped
 from tests.cost.settings import one_plan, setting_on
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from ridgeline.cost.causes import time_by_cause
 from ridgeline.cost.training.executed import executed_flops
+from ridgeline.cost.training.held_weights import local_elements
 from ridgeline.cost.training.memory import training_memory
-from ridgeline.cost.training.step import local_elements, roofline_s, training_step
+from ridgeline.cost.training.step import roofline_s, training_step
 from ridgeline.model.accounting import operations
 from ridgeline.model.operations import Span
 from ridgeline.model.parameters import count_parameters

@@ -85,6 +85,8 @@ def test_a_published_recipe_is_written_as_it_was_published() -> None:
         {"plan__quantization": {"kind": "fp8", "scaling": "fixed"}},
         {"plan__quantization": {"kind": "int8"}},
         {"plan__optimizer": {"state": "host"}},
+        {"plan__optimizer": {"kind": "muon"}},
+        {"plan__optimizer": {"kind": "muon", "orthogonalize": "whole"}},
         {"plan__vocab_tiling": 8, "plan__gradient_accumulation": 2},
         {"plan__mesh": {"fsdp": 16, "cp": 4}, "plan__context": {"strategy": "ring", "load_balance": True}},
         {"plan__mesh": {"fsdp": 16, "cp": 4}, "plan__context": {"strategy": "ulysses"}},
@@ -208,6 +210,12 @@ def test_tokens_gathered_to_their_experts_are_a_ring_of_experts() -> None:
     ("plan", "what", "where"),
     [
         ({"plan__optimizer": {"nu_dtype": "bf16"}}, "a second moment of another dtype", "plan.optimizer.nu_dtype"),
+        ({"plan__optimizer": {"kind": "muonh"}}, "the optimizer muonh", "plan.optimizer.kind"),
+        (
+            {"plan__optimizer": {"kind": "muon", "orthogonalize": "replicated"}},
+            "matrices made orthogonal on every device",
+            "plan.optimizer.orthogonalize",
+        ),
         ({"plan__dtypes": {"activations": "f32"}}, "activations of another dtype", "plan.dtypes.activations"),
         ({"plan__dtypes": {"gradients": "fp8"}}, "gradients of dtype fp8", "plan.dtypes.gradients"),
         ({"plan__placement": {"fsdp": "x y z"}}, "a placement of axes", "plan.placement.fsdp"),
@@ -235,6 +243,15 @@ def test_what_maxtext_cannot_be_told_is_refused_by_name(plan: dict[str, object],
         settings(**plan)
     assert refused.value.what.startswith(f"MaxText cannot be told {what}")
     assert refused.value.where.startswith(where)
+
+
+def test_muon_is_optaxs_unless_devices_take_whole_matrices() -> None:
+    """Source: MaxText 0.2.5, optimizers.py: only its own Muon sends matrices by all-to-all."""
+    sharded, whole = (settings(plan__optimizer={"kind": "muon", **more}) for more in ({}, {"orthogonalize": "whole"}))
+
+    assert sharded["opt_type"] == whole["opt_type"] == "muon"
+    assert "muon_type" not in sharded
+    assert (whole["muon_type"], whole["muon_use_all_to_all"]) == ("maxtext_muon", True)
 
 
 def test_a_model_of_another_kind_is_refused_by_its_name() -> None:

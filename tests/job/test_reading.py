@@ -111,6 +111,10 @@ def test_a_batch_flag_overrides_the_files_batch_in_its_other_form(write: Callabl
     assert read_job(write(FULL), flags(global_batch="512")).workload.global_batch == 512
 
 
+def test_the_optimizer_may_be_said_in_a_flag(write: Callable[[str], str]) -> None:
+    assert read_job(write(FULL), flags(optimizer="muon")).plan.optimizer.kind == "muon"
+
+
 def test_tensors_named_in_a_flag_make_a_custom_policy(write: Callable[[str], str]) -> None:
     job = read_job(write(SMALLEST), flags(remat="context=device,out_proj=offload"))
 
@@ -261,6 +265,33 @@ def test_a_job_without_such_settings_has_no_notes(write: Callable[[str], str]) -
             "hots",
             "'device' or 'host'",
             "did you mean host?",
+        ),
+        (
+            "seq_len = 8192",
+            'seq_len = 8192\n[plan]\noptimizer = {kind = "shampoo"}',
+            "wrong value of kind",
+            "plan.optimizer.kind",
+            "shampoo",
+            "'adamw', 'adamh', 'muon', 'muonh' or 'adafactor'",
+            "change kind to 'adamw', 'adamh', 'muon', 'muonh' or 'adafactor'",
+        ),
+        (
+            "seq_len = 8192",
+            'seq_len = 8192\n[plan]\noptimizer = {orthogonalize = "whole"}',
+            "adamw makes no matrix orthogonal",
+            "plan.optimizer.orthogonalize",
+            "whole",
+            "nothing, but for muon and muonh",
+            'leave it out, or use kind = "muon"',
+        ),
+        (
+            "seq_len = 8192",
+            'seq_len = 8192\n[plan]\noptimizer = {kind = "muon", distributed = true, orthogonalize = "sharded"}',
+            "a distributed optimizer gives each replica whole matrices",
+            "plan.optimizer.orthogonalize",
+            "sharded",
+            "whole",
+            "leave it out, or leave out distributed",
         ),
         (
             "seq_len = 8192",

@@ -23,6 +23,7 @@ from ridgeline.job.job import (
     ExpertProgram,
     Job,
     Optimizer,
+    OptimizerKind,
     Pipeline,
     PlanRequest,
     Quantization,
@@ -65,7 +66,13 @@ plans = st.builds(
     quantization=st.none()
     | st.builds(Quantization, kind=st.just("fp8"), rounding=st.sampled_from(["nearest_even", "stochastic"])),
     remat=st.none() | remats,
-    optimizer=st.builds(Optimizer, mu_dtype=dtypes, nu_dtype=dtypes, state=st.sampled_from([None, "device", "host"])),
+    optimizer=st.builds(
+        Optimizer,
+        kind=st.sampled_from(get_args(OptimizerKind)),
+        mu_dtype=dtypes,
+        nu_dtype=dtypes,
+        state=st.sampled_from([None, "device", "host"]),
+    ),
     vocab_tiling=st.integers(1, 64),
     moe_imbalance=st.floats(1, 100),
     placement=st.dictionaries(st.sampled_from(MESH_AXES), st.sampled_from(["x", "y", "x y"])),

@@ -180,6 +180,30 @@ def test_flags_and_remarks_tell_what_sparse_cores_carry(said: dict[str, object],
     assert job_of(**said).plan.compiler.sparse_core_offload == kinds
 
 
+@pytest.mark.parametrize(
+    ("said", "kind", "left"),
+    [
+        ("adam_pax", "adamw", ""),
+        ("Muon", "muon", ""),
+        ("adamh/muonh family (Delphi recipe)", "adamh", ""),
+        ("adafactor", "adafactor", ""),
+        ("adafactor (no factoring)", "adafactor", "the second moment whole, not factored"),
+        ("lamb", "adamw", "no job has the optimizer of this run, Lamb"),
+    ],
+)
+def test_an_optimizer_is_told_by_its_first_word(said: str, kind: str, left: str) -> None:
+    case = case_of(optimizer={"type": said})
+
+    assert (case.job.plan.optimizer.kind, case.not_stated) == (kind, left)
+
+
+def test_grug_makes_every_matrix_orthogonal_on_every_device() -> None:
+    muonh = {"optimizer": {"type": "MuonH"}}
+
+    assert job_of(**muonh, framework="Levanter/Grug (Marin)").plan.optimizer.orthogonalize == "replicated"
+    assert job_of(**muonh, framework="Levanter (Marin)").plan.optimizer.orthogonalize is None
+
+
 def test_the_batch_may_be_given_by_device() -> None:
     assert job_of(global_batch=None, per_device_batch=4).workload.global_batch == 1024
     assert job_of(global_batch=None, per_device_batch=2, grad_accum=2).workload.global_batch == 1024
@@ -270,7 +294,7 @@ def test_a_row_that_cannot_be_used_says_why(changes: dict[str, object], reason: 
 
 
 def test_runs_with_another_optimizer_are_used_and_say_so() -> None:
-    assert "Adafactor" in case_of(optimizer={"type": "adafactor (factored)"}).not_stated
+    assert "Shampoo" in case_of(optimizer={"type": "shampoo (blocked)"}).not_stated
 
 
 JUNK = st.sampled_from(

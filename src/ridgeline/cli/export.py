@@ -44,7 +44,8 @@ def export(
     gradient_accumulation: Annotated[_Text, typer.Option(metavar="N", help="Micro-steps a step.")] = None,
     vocab_tiling: Annotated[_Text, typer.Option(metavar="N", help="Chunks of logits and loss.")] = None,
     weights_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the weights: f32 or bf16.")] = None,
-    mu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of Adam's first moment.")] = None,
+    optimizer: Annotated[_Text, typer.Option(metavar="KIND", help="adamw or muon.")] = None,
+    mu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the first moment.")] = None,
     optimizer_state: Annotated[
         _Text, typer.Option(metavar="PLACE", help="Of both moments: device or host; chosen if left out.")
     ] = None,
@@ -94,6 +95,7 @@ def export(
         "gradient_accumulation": gradient_accumulation,
         "vocab_tiling": vocab_tiling,
         "weights_dtype": weights_dtype,
+        "optimizer": optimizer,
         "mu_dtype": mu_dtype,
         "optimizer_state": optimizer_state,
         "prompt_len": prompt_len,

@@ -22,8 +22,9 @@ GradientAccumulation: TypeAlias = Annotated[Text, typer.Option(metavar="N", help
 VocabTiling: TypeAlias = Annotated[Text, typer.Option(metavar="N", help="Chunks of logits and loss.")]
 WeightsDtype: TypeAlias = Annotated[Text, typer.Option(metavar="DTYPE", help="Of the weights: f32 or bf16.")]
 ComputeDtype: TypeAlias = Annotated[Text, typer.Option(metavar="DTYPE", help="Of the matmuls.")]
-MuDtype: TypeAlias = Annotated[Text, typer.Option(metavar="DTYPE", help="Of Adam's first moment.")]
-NuDtype: TypeAlias = Annotated[Text, typer.Option(metavar="DTYPE", help="Of Adam's second moment.")]
+Optimizer: TypeAlias = Annotated[Text, typer.Option(metavar="KIND", help="adamw, adamh, muon, muonh or adafactor.")]
+MuDtype: TypeAlias = Annotated[Text, typer.Option(metavar="DTYPE", help="Of the first moment.")]
+NuDtype: TypeAlias = Annotated[Text, typer.Option(metavar="DTYPE", help="Of the second moment.")]
 OptimizerState: TypeAlias = Annotated[
     Text, typer.Option(metavar="PLACE", help="Of both moments: device or host; chosen if left out.")
 ]

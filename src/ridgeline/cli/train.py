@@ -35,6 +35,7 @@ def train(
     compute_dtype: options.ComputeDtype = None,
     gradients_dtype: Annotated[options.Text, typer.Option(metavar="DTYPE", help="Of the gradients.")] = None,
     activations_dtype: Annotated[options.Text, typer.Option(metavar="DTYPE", help="Of what backward reads.")] = None,
+    optimizer: options.Optimizer = None,
     mu_dtype: options.MuDtype = None,
     nu_dtype: options.NuDtype = None,
     optimizer_state: options.OptimizerState = None,
@@ -106,15 +107,13 @@ def train(
         "compute_dtype": compute_dtype,
         "gradients_dtype": gradients_dtype,
         "activations_dtype": activations_dtype,
+        "optimizer": optimizer,
         "mu_dtype": mu_dtype,
         "nu_dtype": nu_dtype,
         "optimizer_state": optimizer_state,
         "calibration": calibration,
     }
-    if given is not None and not laws:
-        raise _alone("the search takes no quantities", "--given", given, companion="--laws")
-    if force and save is None and plot is None:
-        raise _alone("nothing to replace", "--force", "--force without --save", companion="--save FILE")
+    _check_companions(given, laws=laws, force=force, writes=save is not None or plot is not None)
     questions = Questions(
         sensitivity=sensitivity,
         precision=precision,
@@ -135,6 +134,14 @@ def train(
         answer_questions(question, questions, plot=plot, force=force, explain=explain, json=json)
     else:
         _answer_by_search(question, why, plot, force=force, explain=explain, json=json)
+
+
+def _check_companions(given: str | None, *, laws: bool, force: bool, writes: bool) -> None:
+    """Refuses flags that mean nothing by themselves."""
+    if given is not None and not laws:
+        raise _alone("the search takes no quantities", "--given", given, companion="--laws")
+    if force and not writes:
+        raise _alone("nothing to replace", "--force", "--force without --save", companion="--save FILE")
 
 
 def _answer_by_search(

@@ -42,6 +42,10 @@ _RECIPES: Final[Mapping[tuple[str, str, str], str]] = {
 }
 """By formats of weights, activations and gradients: MaxText's recipe."""
 
+_OPTIMIZERS: Final = ("adamw", "muon")
+"""Those of a job that MaxText has (`opt_type`); its Muon is Optax's, or with `muon_type` its own, which can hand whole
+matrices to devices (`muon_use_all_to_all`)."""
+
 _FIXED_RANGE: Final = "fixed,-224,224"
 """What a fixed scale is in the published fp8 recipes: half of e4m3's largest number either way."""
 
@@ -217,6 +221,13 @@ def _quantization(recipe: Quantization) -> dict[str, Value]:
 
 def _optimizer(plan: PlanRequest) -> dict[str, Value]:
     optimizer = plan.optimizer
+    if optimizer.kind not in _OPTIMIZERS:
+        raise refused(
+            f"the optimizer {optimizer.kind}",
+            "plan.optimizer.kind",
+            optimizer.kind,
+            fix=f"use {' or '.join(_OPTIMIZERS)}",
+        )
     if optimizer.nu_dtype != plan.dtypes.weights:
         raise refused(
             "a second moment of another dtype than the weights",
@@ -225,6 +236,18 @@ def _optimizer(plan: PlanRequest) -> dict[str, Value]:
             fix=f'use nu_dtype = "{plan.dtypes.weights}"',
         )
     settings: dict[str, Value] = {"opt_type": optimizer.kind, "mu_dtype": _dtype(optimizer.mu_dtype, "mu")}
+    match optimizer.orthogonalize:
+        case "replicated":
+            raise refused(
+                "matrices made orthogonal on every device",
+                "plan.optimizer.orthogonalize",
+                optimizer.orthogonalize,
+                fix='use "sharded" or "whole"',
+            )
+        case "whole":
+            settings |= {"muon_type": "maxtext_muon", "muon_use_all_to_all": True}
+        case "sharded" | None:
+            pass
     if optimizer.state == "host":
         settings["optimizer_memory_host_offload"] = True
     if optimizer.distributed:

@@ -206,8 +206,28 @@ def _remat(table: PlanTable, origin: Origin) -> Remat | None:
 
 
 def _optimizer(table: PlanTable, weights: Dtype, origin: Origin) -> Optimizer:
-    """The optimizer; moments are as wide as the weights unless said otherwise, as in MaxText."""
+    """The optimizer; moments are as wide as the weights unless said otherwise, as in MaxText.
+
+    Raises:
+        InputError: Matrices are placed for iterations that the optimizer does not make.
+    """
     optimizer = table.optimizer
+    if optimizer.orthogonalize is not None and optimizer.kind not in {"muon", "muonh"}:
+        raise InputError(
+            f"{optimizer.kind} makes no matrix orthogonal",
+            where=origin.of("plan.optimizer.orthogonalize"),
+            value=optimizer.orthogonalize,
+            expected="nothing, but for muon and muonh",
+            fix='leave it out, or use kind = "muon"',
+        )
+    if optimizer.distributed and optimizer.orthogonalize in {"sharded", "replicated"}:
+        raise InputError(
+            "a distributed optimizer gives each replica whole matrices",
+            where=origin.of("plan.optimizer.orthogonalize"),
+            value=optimizer.orthogonalize,
+            expected="whole",
+            fix="leave it out, or leave out distributed",
+        )
     widths: dict[str, Dtype] = {"mu_dtype": weights, "nu_dtype": weights}
     said = optimizer.model_dump(include=set(widths), exclude_none=True)
     widths |= parse_dtypes(said, "plan.optimizer", origin)
@@ -216,5 +236,6 @@ def _optimizer(table: PlanTable, weights: Dtype, origin: Origin) -> Optimizer:
         state=optimizer.state,
         distributed=optimizer.distributed,
         sync_overlap=optimizer.sync_overlap,
+        orthogonalize=optimizer.orthogonalize,
         **widths,
     )

@@ -16,7 +16,9 @@ from ridgeline.job.job import (
     ContextStrategy,
     ExpertDispatch,
     ExpertProgram,
+    OptimizerKind,
     OptimizerState,
+    Orthogonalization,
     TokenExchange,
 )
 from ridgeline.job.serving import CacheSplit, ExpertSplit, Mode
@@ -101,12 +103,13 @@ class QuantizationTable(_Table):
 class OptimizerTable(_Table):
     """`optimizer`."""
 
-    kind: Literal["adamw"] = "adamw"
+    kind: OptimizerKind = "adamw"
     mu_dtype: str | None = None
     nu_dtype: str | None = None
     state: OptimizerState | None = None
     distributed: bool = False
     sync_overlap: bool | None = None
+    orthogonalize: Orthogonalization | None = None
 
 
 class AttentionTable(_Table):

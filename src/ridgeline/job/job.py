@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 Dtype: TypeAlias = Literal["f32", "bf16", "fp8", "int8", "int4", "fp4"]
 Placement: TypeAlias = Literal["device", "offload", "remat"]
+OptimizerKind: TypeAlias = Literal["adamw", "adamh", "muon", "muonh", "adafactor"]
 OptimizerState: TypeAlias = Literal["device", "host"]
+Orthogonalization: TypeAlias = Literal["sharded", "whole", "replicated"]
 AttentionProgram: TypeAlias = Literal["splash", "flash", "dot_product", "cudnn_flash_te", "autoselected"]
 ExpertProgram: TypeAlias = Literal["gmm", "ragged_dot", "dense"]
 ExpertDispatch: TypeAlias = Literal["dropless", "capacity"]
@@ -119,10 +121,12 @@ class Remat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
-    """AdamW's state: where it lives, how wide it is and how it is split.
+    """How weights are updated: by which rule, and where its state lives, how wide it is and how it is split.
 
     Attributes:
-        kind: AdamW.
+        kind: `adamw`. `muon` has one moment, made orthogonal, for the layers' matrices and AdamW for all else.
+            `adamh` and `muonh` hold each matrix at its norm (Levanter's hyperball). `adafactor` has no first moment,
+            and of a matrix's second its sums along rows and columns.
         mu_dtype: Of the first moment.
         nu_dtype: Of the second.
         state: Where both live; None lets the planner choose.
@@ -131,14 +135,23 @@ class Optimizer:
             Gradients are reduce-scattered and weights gathered once a step.
         sync_overlap: Replicas sum gradients beside the backward pass of the last microbatch, and gather weights beside
             the forward pass of the first; False where they wait for it. None leaves it to the program: they do.
+        orthogonalize: Where Muon's iterations run: `sharded`, each matrix's products split over the devices that split
+            it; `whole`, each device takes whole matrices; `replicated`, every device takes every matrix. None leaves it
+            to the program: whole under a distributed optimizer, else sharded.
     """
 
-    kind: Literal["adamw"] = "adamw"
+    kind: OptimizerKind = "adamw"
     mu_dtype: Dtype = "f32"
     nu_dtype: Dtype = "f32"
     state: OptimizerState | None = None
     distributed: bool = False
     sync_overlap: bool | None = None
+    orthogonalize: Orthogonalization | None = None
+
+    @property
+    def is_muon(self) -> bool:
+        """Whether the layers' matrices have one moment, which is made orthogonal."""
+        return self.kind in {"muon", "muonh"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ class Arguments(TypedDict, total=False):
     compute_dtype: str | None
     gradients_dtype: str | None
     activations_dtype: str | None
+    optimizer: str | None
     mu_dtype: str | None
     nu_dtype: str | None
     optimizer_state: str | None
@@ -70,6 +71,7 @@ KEYS: Final[Mapping[str, str]] = {
     "compute_dtype": "plan.dtypes.compute",
     "gradients_dtype": "plan.dtypes.gradients",
     "activations_dtype": "plan.dtypes.activations",
+    "optimizer": "plan.optimizer.kind",
     "mu_dtype": "plan.optimizer.mu_dtype",
     "nu_dtype": "plan.optimizer.nu_dtype",
     "optimizer_state": "plan.optimizer.state",

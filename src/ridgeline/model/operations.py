@@ -314,3 +314,20 @@ def weights_of(operation: Operation) -> tuple[Tensor, ...]:
             return (operation.weight,)
         case Dispatch():
             return ()
+
+
+Dimensions: TypeAlias = tuple[tuple[str, int], ...]
+"""Logical axes with their sizes."""
+
+
+def sides_of(operation: Matmul | ExpertMatmul) -> tuple[Dimensions, Dimensions]:
+    """The dimensions that a product sums over and those that it makes, of one expert's matrix where there are experts.
+
+    >>> key = Tensor(name="key", axes=("embed", "kv_heads", "head_dim"), shape=(64, 2, 16))
+    >>> sides_of(Matmul(path="key", weight=key, output=Activation(name="key_proj", axes=(), shape=())))
+    ((('embed', 64),), (('kv_heads', 2), ('head_dim', 16)))
+    """
+    dimensions = tuple(zip(operation.weight.axes, operation.weight.shape, strict=True))
+    if isinstance(operation, ExpertMatmul):
+        return dimensions[1:2], dimensions[2:]
+    return dimensions[: operation.num_contracted], dimensions[operation.num_contracted :]

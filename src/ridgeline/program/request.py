@@ -272,6 +272,7 @@ def _unknown_plan_parts(plan: PlanRequest) -> Iterator[tuple[str, object]]:
         ("tokens gathered for their experts", plan.experts.exchange == "all_gather"),
         ("tokens that travel beside another microbatch", plan.experts.exchange_overlap),
         ("weights gathered once a step", plan.pipeline.gather_once),
+        (f"the optimizer {plan.optimizer.kind}", plan.optimizer.kind if plan.optimizer.kind != "adamw" else ""),
         ("a distributed optimizer", plan.optimizer.distributed),
         ("context parallelism by another strategy than all_gather", asked if asked != "all_gather" else ""),
         ("reordering of tokens for context parallelism", plan.mesh.get("cp", 1) > 1 and plan.context.load_balance),

@@ -237,7 +237,11 @@ def _precision(plan: Plan) -> str:
     dtypes, optimizer = plan.dtypes, plan.optimizer
     words = [f"weights {dtypes.weights}", f"compute {dtypes.compute}", f"gradients {dtypes.gradients}"]
     place = " on the host" if optimizer.state == "host" else ""
-    words.append(f"moments {optimizer.mu_dtype} and {optimizer.nu_dtype}{place}")
+    moments = f"{optimizer.mu_dtype} and {optimizer.nu_dtype}"
+    if optimizer.kind == "adafactor":
+        moments = optimizer.nu_dtype
+    rule = "" if optimizer.kind == "adamw" else f"{optimizer.kind}, "
+    words.append(f"{rule}moments {moments}{place}")
     if plan.quantization is not None:
         words.append(f"{plan.quantization.kind} matmuls")
     return ", ".join(words)

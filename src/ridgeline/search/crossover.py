@@ -24,7 +24,7 @@ from ridgeline.cost.critical_size import (
 from ridgeline.cost.explain import derive
 from ridgeline.cost.product import matmul_dtype, product_demand
 from ridgeline.cost.sharding.strategy_thresholds import gather_critical_rows
-from ridgeline.cost.training.step import group_of_replicas
+from ridgeline.cost.training.held_weights import group_of_replicas
 from ridgeline.model.accounting import keys_read, operations
 from ridgeline.model.operations import Attention, ExpertMatmul, Matmul
 from ridgeline.search.section import ATTENTION, section_of

@@ -13,7 +13,11 @@ from ridgeline.cost.laws.memory import gradient_bytes, optimizer_bytes, weight_b
 from ridgeline.cost.laws.run import available_flops, chip_s, mfu, num_steps, run_s, run_usd
 from ridgeline.cost.product import product_demand, product_formula
 from ridgeline.cost.roofline import attention_flops, compute_s, matmul_flops, transfer_s
-from ridgeline.cost.training.step import local_elements, published_host_rate_bytes_per_s, state_elements
+from ridgeline.cost.training.held_weights import local_elements, state_elements
+from ridgeline.cost.training.muon import busiest_matrix
+from ridgeline.cost.training.optimizer import moment_elements, moments_bytes
+from ridgeline.cost.training.orthogonalization import newton_schulz_flops
+from ridgeline.cost.training.step import published_host_rate_bytes_per_s
 from ridgeline.job.job import BYTES_OF
 from ridgeline.model.accounting import keys_read, operations
 from ridgeline.model.operations import Attention, ExpertMatmul, Matmul
@@ -181,16 +185,27 @@ def _memory(setting: TrainingSetting, columns: PlanColumns) -> Iterator[Derivati
     weights = derive(weight_bytes, P=states, b_w=BYTES_OF[dtypes.weights])
     yield replace(weights, quantity="weights on a device")
     b_mu, b_nu = BYTES_OF[optimizer.mu_dtype], BYTES_OF[optimizer.nu_dtype]
-    moments, place = derive(optimizer_bytes, P=states, b_mu=b_mu, b_nu=b_nu), "a device"
-    if columns.moments_on_host:
-        place = "the host, of a device"
-    yield replace(moments, quantity=f"optimizer state on {place}")
+    place = "the host, of a device" if columns.moments_on_host else "a device"
+    first, second = (float(elements) for elements in moment_elements(setting, columns))
+    if first == second:
+        moments = derive(optimizer_bytes, P=states, b_mu=b_mu, b_nu=b_nu)
+        yield replace(moments, quantity=f"optimizer state on {place}")
+    else:
+        for which, elements, b_w in (("first", first, b_mu), ("second", second, b_nu)):
+            moment = derive(weight_bytes, P=elements, b_w=b_w)
+            yield replace(moment, quantity=f"{which} moments on {place}")
     if columns.moments_on_host and setting.host_bytes_per_s is not None:
         rate_bytes_per_s = setting.host_bytes_per_s * setting.efficiency.pcie
-        moved = derive(transfer_s, traffic_bytes=2 * moments.value, W_bytes_per_s=rate_bytes_per_s)
+        both_bytes = 2 * float(moments_bytes(setting, columns))
+        moved = derive(transfer_s, traffic_bytes=both_bytes, W_bytes_per_s=rate_bytes_per_s)
         yield replace(moved, quantity="optimizer state from the host and back")
     gradients = derive(gradient_bytes, P=parameters, b_g=BYTES_OF[dtypes.gradients])
     yield replace(gradients, quantity="gradients on a device")
+    if optimizer.is_muon:
+        name, asked = busiest_matrix(setting, columns)
+        yield replace(
+            derive(newton_schulz_flops, **asked), quantity=f"FLOPs to make one {name} orthogonal, of a device"
+        )
 
 
 def _utilization(setting: TrainingSetting, estimate: PlanEstimate) -> Iterator[Derivation]:

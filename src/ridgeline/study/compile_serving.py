@@ -11,7 +11,7 @@ from ridgeline.compiler.installed import check_installed, own_compiler, usable_c
 from ridgeline.compiler.our_program import OurProgram
 from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
 from ridgeline.cost.serving.device import LANES, PhaseColumns, ServingSetting, serving_flops, serving_memory
-from ridgeline.cost.training.step import step_weights
+from ridgeline.cost.training.held_weights import step_weights
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.job.job import BATCH_AXES
 from ridgeline.job.mesh import FREE

@@ -19,7 +19,7 @@ from ridgeline.cost.serving.device import (
     stored_dtype,
     working_bytes,
 )
-from ridgeline.cost.training.step import step_weights
+from ridgeline.cost.training.held_weights import step_weights
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.export.vllm import MOST_SEQUENCES, DeviceMemory, check_job, pass_tokens, vllm_config
 from ridgeline.export.vllm_parallelism import VllmServer, refused

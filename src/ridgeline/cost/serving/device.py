@@ -22,8 +22,9 @@ from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
 from ridgeline.cost.kernel_time import computed_keys
 from ridgeline.cost.laws.memory import weight_bytes
 from ridgeline.cost.serving.requests import like
+from ridgeline.cost.training.held_weights import step_weights
 from ridgeline.cost.training.memory import MemoryColumns
-from ridgeline.cost.training.step import embed_dim, step_weights
+from ridgeline.cost.training.step import embed_dim
 from ridgeline.cost.work import Number, larger, smaller
 from ridgeline.job.job import BYTES_OF, RANK_AXES, TRANSPOSE_AXIS
 from ridgeline.model.accounting import (

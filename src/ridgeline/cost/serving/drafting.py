@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.serving.device import split_shards, stored_bytes, stored_dtype
-from ridgeline.cost.training.step import step_weights
+from ridgeline.cost.training.held_weights import step_weights
 
 if TYPE_CHECKING:
     from ridgeline.cost.serving.device import PhaseColumns, ServingSetting

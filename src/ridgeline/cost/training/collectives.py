@@ -11,13 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.columns import gathered_shards, weight_shards
 from ridgeline.cost.placement import groups_of
+from ridgeline.cost.training.held_weights import group_of_replicas, held_weights, stored_elements
 from ridgeline.cost.training.layer import gathered_tensor_bytes
-from ridgeline.cost.training.step import (
-    group_of_replicas,
-    held_weights,
-    stored_elements,
-    training_step,
-)
+from ridgeline.cost.training.step import training_step
 from ridgeline.model.operations import ExpertMatmul, weights_of
 
 if TYPE_CHECKING:
@@ -107,6 +103,8 @@ def _of_leaf(
     """A leaf's collectives: those of a weight each, where it moves weights or their gradients."""
     within, count = part_of(path.removesuffix(f"/{leaf.name}")), float(leaf.times)
     match group:
+        case _ if leaf.phase == "optimizer":
+            arrays = [(within, count, leaf.array_bytes)]
         case "weights" | "expert_weights":
             arrays = [
                 (name, count, size_bytes)

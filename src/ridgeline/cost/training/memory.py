@@ -3,9 +3,10 @@
     peak = parameters, their copy in the compute dtype, optimizer state, kept activations
          + the larger of: the layers' backward pass (gradients, one block's intermediates and their gradients, its
            gathered weights, the unreduced gradient of the largest, what of the head waits for the optimizer),
-           or the head (logits, its gathered table, the gradient of one of them)
+           or the head (logits, its gathered table, the gradient of one of them),
+           or what Muon's iterations hold beside the gradients when all activations are gone
 
-The two do not coexist: the head runs before the layers go back. Every term is one that XLA's buffer assignment shows
+These do not coexist: the head runs before the layers go back. Every term is one that XLA's buffer assignment shows
 for MaxText programs (`docs/witness.md`). Where there is room, the logits' gradient waits too.
 """
 
@@ -29,15 +30,17 @@ from ridgeline.cost.laws.memory import (
     gradient_bytes,
     head_bytes,
     head_waiting_bytes,
-    optimizer_bytes,
     saved_bytes,
     weight_bytes,
 )
+from ridgeline.cost.training.held_weights import held_weights, local_elements, state_elements
 from ridgeline.cost.training.layer import gathered_bytes, gathered_tensor_bytes
+from ridgeline.cost.training.muon import orthogonalization_bytes
 from ridgeline.cost.training.operation import gathered_tokens
+from ridgeline.cost.training.optimizer import matrix_sides, moments_bytes, tensor_moments_bytes
 from ridgeline.cost.training.pipeline import microbatches_in_flight, worked_share
 from ridgeline.cost.training.quantization_pass import NARROW_BYTES
-from ridgeline.cost.training.step import embed_dim, held_weights, local_elements, state_elements
+from ridgeline.cost.training.step import embed_dim
 from ridgeline.cost.training.working_set import block_elements, layers_of_block
 from ridgeline.cost.work import Number, larger, smaller
 from ridgeline.job.job import BYTES_OF
@@ -60,6 +63,16 @@ Source: memory boundaries of tpu_performance_autoresearch_wiki@6dbda52d (2026-06
 
 COMFORT = 0.94
 """Fraction of usable memory up to which the scheduler lets values wait: the edge of the `tight` band."""
+
+_GONE_BEFORE_UPDATE = (
+    "gathered_weights",
+    "saved_activations",
+    "layer_working_set",
+    "head_waiting",
+    "logits_waiting",
+    "head_working_set",
+)
+"""Parts of the peak that no longer exist when the optimizer runs."""
 
 ASYNCHRONOUS = frozenset({"v5e", "v6e", "tpu7x"})
 """Chips on which XLA runs sums beside compute, and moves the sum of the table's gradient behind the layers: the logits'
@@ -97,7 +110,7 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
     rows = tokens_per_microbatch(setting, columns)
     elements, states = local_elements(setting, columns), state_elements(setting, columns)
     optimizer = setting.optimizer
-    moments = optimizer_bytes(P=states, b_mu=BYTES_OF[optimizer.mu_dtype], b_nu=BYTES_OF[optimizer.nu_dtype])
+    moments = moments_bytes(setting, columns)
     gradients = gradient_bytes(P=elements, b_g=BYTES_OF[setting.dtypes.gradients])
     in_layers = _layer_elements(setting, columns)
     later = gradients - gradient_bytes(P=in_layers, b_g=BYTES_OF[setting.dtypes.gradients])
@@ -127,6 +140,9 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
     instead = layer_set + gradients * (1.0 - added_in_place)
     head = larger(head_set - going_back.parts["head_waiting"] - more - instead, 0.0)
     parts = {**going_back.parts, "logits_waiting": more, "head_working_set": head}
+    if optimizer.is_muon:
+        gone = sum(parts[name] for name in _GONE_BEFORE_UPDATE)
+        parts["optimizer_working_set"] = larger(orthogonalization_bytes(setting, columns) - gone, 0.0)
     return MemoryColumns(parts=parts, host_bytes=going_back.host_bytes)
 
 
@@ -212,11 +228,14 @@ def _passing_bytes(setting: TrainingSetting, columns: PlanColumns) -> Number:
 
     Source: compiled programs; Llama 3.2 1B on v6e with its moments on the device and on the host (libtpu 0.0.50.1).
     """
-    optimizer, largest = setting.optimizer, 0.0
+    largest: Number = 0.0
+    matrices = matrix_sides(setting.tree)
     for tensor, held, is_outside in held_weights(setting, columns):
         if is_outside:
-            largest = larger(largest, tensor.size * held / state_shards(tensor, columns, setting))
-    return optimizer_bytes(P=largest, b_mu=BYTES_OF[optimizer.mu_dtype], b_nu=BYTES_OF[optimizer.nu_dtype])
+            element_bytes = tensor_moments_bytes(tensor, setting=setting, matrices=matrices)
+            stored = tensor.size * held / state_shards(tensor, columns, setting)
+            largest = larger(largest, stored * element_bytes)
+    return largest
 
 
 def _layer_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Number:
@@ -307,10 +326,10 @@ def _kept_tensors(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tu
 
 def _weights_and_moments(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tuple[str, Number]]:
     """Each weight with its optimizer state, where that is on the device, stacked over its layers."""
-    optimizer = setting.optimizer
-    b_w, b_mu, b_nu = (BYTES_OF[dtype] for dtype in (setting.dtypes.weights, optimizer.mu_dtype, optimizer.nu_dtype))
+    b_w, matrices = BYTES_OF[setting.dtypes.weights], matrix_sides(setting.tree)
     for tensor, held, _ in held_weights(setting, columns):
         elements = tensor.size * held / state_shards(tensor, columns, setting)
-        moments = optimizer_bytes(P=elements, b_mu=b_mu, b_nu=b_nu) * (1.0 - columns.moments_on_host)
+        moments = elements * tensor_moments_bytes(tensor, setting=setting, matrices=matrices)
+        moments = moments * (1.0 - columns.moments_on_host)
         name = tensor.name if columns.moments_on_host else f"{tensor.name} (weight and moments)"
         yield name, weight_bytes(P=elements, b_w=b_w) + moments

@@ -12,37 +12,28 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.collectives import gather, permute, reduce
-from ridgeline.cost.columns import (
-    TENSOR_AXES,
-    PlanColumns,
-    TrainingSetting,
-    state_shards,
-    tokens_per_microbatch,
-    weight_shards,
-)
-from ridgeline.cost.laws.memory import gradient_bytes, optimizer_bytes, weight_bytes
+from ridgeline.cost.columns import TENSOR_AXES, PlanColumns, TrainingSetting, tokens_per_microbatch
 from ridgeline.cost.laws.pipeline import bubble_ratio
+from ridgeline.cost.training.held_weights import elements_on_all_stages, summed_elements
 from ridgeline.cost.training.launches import num_kernels
-from ridgeline.cost.training.layer import gathered_bytes, host_part, layer_cost
+from ridgeline.cost.training.layer import gathered_bytes, layer_cost
 from ridgeline.cost.training.operation import gather_and_sum, operation_cost, transfer_part
+from ridgeline.cost.training.optimizer import optimizer_part
 from ridgeline.cost.training.pipeline import (
     has_uneven_stages,
-    held_share,
-    held_tables_share,
     interleaved_share,
     pipelined_share,
     spared_share,
     worked_share,
 )
 from ridgeline.cost.work import Hiding, Number, Part, Work, in_sequence, larger, overlapped, scaled, smaller
-from ridgeline.job.job import BYTES_OF
-from ridgeline.model.operations import Lookup, Matmul, weights_of
+from ridgeline.model.operations import Lookup, Matmul
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from ridgeline.hardware.chip import Chip
-    from ridgeline.model.operations import Block, ModelTree, Tensor
+    from ridgeline.model.operations import Block, ModelTree
 
 
 def training_step(setting: TrainingSetting, columns: PlanColumns) -> Part:
@@ -65,7 +56,7 @@ def training_step(setting: TrainingSetting, columns: PlanColumns) -> Part:
         head,
         synced,
         _pipeline(setting, columns, rows, in_stages_s=in_stages_s, head_s=head.expected_s),
-        _optimizer(setting, columns),
+        optimizer_part(setting, columns),
         Part(name="overhead", phase="step", resource="overhead", expected_s=setting.efficiency.step_overhead_s),
     ]
     if setting.is_eager:
@@ -135,74 +126,6 @@ def published_host_rate_bytes_per_s(chip: Chip) -> float:
     return chip.pcie_bytes_per_s if known and chip.pcie_bytes_per_s is not None else float("inf")
 
 
-def step_weights(tree: ModelTree) -> Iterator[tuple[Tensor, int, bool]]:
-    """Every weight once, with how many layers have it and whether it lies outside the layers."""
-    seen: set[str] = set()
-    for block in (tree.embedding, tree.head):
-        for operation in block.operations:
-            for tensor in weights_of(operation):
-                if tensor.name not in seen:
-                    seen.add(tensor.name)
-                    yield tensor, 1, True
-    for layer in tree.layers:
-        for block in layer.blocks:
-            for operation in block.operations:
-                for tensor in weights_of(operation):
-                    yield tensor, layer.count, False
-
-
-def held_weights(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tuple[Tensor, Number, bool]]:
-    """Every weight once, with how many layers of it the busiest stage holds, and whether it lies outside the layers."""
-    shares = {layer.name: held_share(layer, setting, columns) for layer in setting.tree.layers}
-    tables = held_tables_share(setting, columns)
-    for tensor, count, outside in step_weights(setting.tree):
-        yield tensor, tables if outside else count * shares[tensor.name.partition("/")[0]], outside
-
-
-def local_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
-    """Parameters that one device of the busiest stage stores."""
-    return sum(_elements_by_group(setting, columns).values())
-
-
-def state_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
-    """Parameters whose optimizer state one device of the busiest stage stores."""
-    total: Number = 0.0
-    for tensor, held, _ in held_weights(setting, columns):
-        total = total + tensor.size / state_shards(tensor, columns, setting) * held
-    return total
-
-
-def stored_elements(tensor: Tensor, columns: PlanColumns, setting: TrainingSetting) -> Number:
-    """Elements of one weight that one device stores."""
-    return tensor.size / weight_shards(tensor, columns, setting)
-
-
-def group_of_replicas(tensor: Tensor, setting: TrainingSetting) -> str:
-    """The group of `placement.groups_of` whose devices hold the same part of a weight and sum its gradient."""
-    return "expert_data" if setting.optimizer.distributed and "experts" in tensor.axes else "data"
-
-
-def _elements_by_group(setting: TrainingSetting, columns: PlanColumns) -> Mapping[str, Number]:
-    """Parameters that one device of the busiest stage stores, by the group that sums their gradients."""
-    total: dict[str, Number] = {"data": 0.0}
-    for tensor, held, _ in held_weights(setting, columns):
-        group = group_of_replicas(tensor, setting)
-        total[group] = total.get(group, 0.0) + stored_elements(tensor, columns, setting) * held
-    return total
-
-
-def _elements_on_all_stages(setting: TrainingSetting, columns: PlanColumns) -> Number:
-    """Parameters outside the pipeline that one device stores, and every stage with it: tables, layers left over."""
-    if has_uneven_stages(setting):
-        return 0.0
-    left = {layer.name: 1.0 - pipelined_share(layer, setting, columns) for layer in setting.tree.layers}
-    total: Number = 0.0
-    for tensor, count, outside in step_weights(setting.tree):
-        share = 1.0 if outside else left[tensor.name.partition("/")[0]]
-        total = total + stored_elements(tensor, columns, setting) * count * share
-    return total
-
-
 def embed_dim(tree: ModelTree) -> int:
     """Width of the residual stream."""
     table = next(operation for operation in tree.embedding.operations if isinstance(operation, Lookup))
@@ -264,13 +187,13 @@ def _gradient_sync(setting: TrainingSetting, columns: PlanColumns) -> Iterator[P
     All-reduces over dp, and dp across slices, in the compute dtype; a distributed optimizer reduce-scatters what
     has been accumulated. What every stage of a pipeline holds is summed over the stages as well.
     """
-    for group, elements in _elements_by_group(setting, columns).items():
+    for group, elements in summed_elements(setting, columns).items():
         if setting.optimizer.distributed:
             transfer = gather(columns.links[group], elements * setting.gradient_bytes)
             yield transfer_part(f"{group}/reduce_scatter", "backward", group, transfer, setting=setting)
         else:
             yield _replicas_sum(group, elements * setting.compute_bytes, setting=setting, columns=columns)
-    replicated_bytes = _elements_on_all_stages(setting, columns) * setting.compute_bytes
+    replicated_bytes = elements_on_all_stages(setting, columns) * setting.compute_bytes
     transfer = reduce(columns.links["stage"], replicated_bytes)
     yield transfer_part("gradient/all_reduce", "backward", "stage", transfer, setting=setting)
 
@@ -290,7 +213,7 @@ def _replicas_sum(group: str, summed_bytes: Number, *, setting: TrainingSetting,
 
 def _weight_sync(setting: TrainingSetting, columns: PlanColumns) -> Iterator[Part]:
     """A distributed optimizer's gather of the weights that each replica has updated a part of, once a step."""
-    for group, elements in _elements_by_group(setting, columns).items():
+    for group, elements in summed_elements(setting, columns).items():
         transfer = gather(columns.links[group], elements * setting.compute_bytes)
         yield transfer_part(f"{group}/all_gather", "forward", group, transfer, setting=setting)
 
@@ -324,23 +247,3 @@ def _pipeline(
             ),
         ],
     )
-
-
-def _optimizer(setting: TrainingSetting, columns: PlanColumns) -> Part:
-    """AdamW: reads weight, both moments and gradient, writes weight and moments; all of it memory traffic.
-
-    Moments on the host come and go in the update itself, a layer's after the other's: nothing hides their transfer.
-    """
-    optimizer, elements = setting.optimizer, state_elements(setting, columns)
-    moments = 2 * optimizer_bytes(P=elements, b_mu=BYTES_OF[optimizer.mu_dtype], b_nu=BYTES_OF[optimizer.nu_dtype])
-    weights = 2 * weight_bytes(P=elements, b_w=BYTES_OF[setting.dtypes.weights])
-    traffic = weights + gradient_bytes(P=elements, b_g=BYTES_OF[setting.dtypes.gradients]) + moments
-    update = Part(
-        name="update",
-        phase="optimizer",
-        resource="hbm",
-        expected_s=traffic / (setting.hbm_bytes_per_s * setting.efficiency.hbm),
-        work=Work(amounts={"hbm": traffic}),
-    )
-    transfer = host_part("state/transfer", "optimizer", moments * columns.moments_on_host, setting)
-    return in_sequence("optimizer", "optimizer", [update, transfer])

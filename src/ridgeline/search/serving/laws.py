@@ -11,7 +11,7 @@ from ridgeline.cost.explain import derive
 from ridgeline.cost.laws.batch import alpha_flops_per_byte, tensor_largest_degree
 from ridgeline.cost.laws.decode import beta_ratio, crossover_keys, decode_critical_rows, tensor_memory_degree
 from ridgeline.cost.serving.step import serving_pass
-from ridgeline.cost.training.step import step_weights
+from ridgeline.cost.training.held_weights import step_weights
 from ridgeline.model.accounting import operations
 from ridgeline.model.operations import ExpertMatmul
 from ridgeline.search.serving.answer import DecodeLaws

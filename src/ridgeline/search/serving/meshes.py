@@ -16,7 +16,7 @@ from ridgeline.cost.columns import MESH_AXES_OF, TENSOR_AXES
 from ridgeline.cost.placement import NETWORKS, links_of, place
 from ridgeline.cost.serving.collectives import SERVING_GROUPS
 from ridgeline.cost.serving.device import TRANSPOSED
-from ridgeline.cost.training.step import step_weights
+from ridgeline.cost.training.held_weights import step_weights
 from ridgeline.job.job import ICI_AXES, RANK_AXES, TRANSPOSE_AXIS
 from ridgeline.job.mesh import FREE
 from ridgeline.model.accounting import operations

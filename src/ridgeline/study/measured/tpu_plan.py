@@ -11,7 +11,7 @@ from ridgeline.study.measured.records import number, sequence, table, text, unus
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ridgeline.job.job import AttentionProgram
+    from ridgeline.job.job import AttentionProgram, OptimizerKind
     from ridgeline.study.measured.records import Record
 
 Tables = dict[str, object]
@@ -46,6 +46,16 @@ AXLearn keeps the projections of attention; MaxText, Levanter and torchprime kee
 """
 
 _ADAM: Final = ("adam", "adamw", "adam_pax", "adam-w", "adamw_pax")
+_KINDS: Final[Mapping[str, OptimizerKind]] = {
+    "adamh": "adamh",
+    "adamh/muonh": "adamh",
+    "muon": "muon",
+    "muonh": "muonh",
+    "adafactor": "adafactor",
+}
+"""First words of an optimizer's name. Marin's Delphi recipe is AdamH.
+Source: marin-community/marin, experiments/scaling_law_sweeps/completed_adamh.py."""
+
 _SPARSE_CORE = re.compile(
     r"--xla_tpu_enable_sparse_core_collective_offload_(all_gather|all_reduce|reduce_scatter)=true"
 )
@@ -114,11 +124,12 @@ def remat_table(record: Record) -> tuple[dict[str, str] | None, tuple[str, ...]]
 
 def not_stated(record: Record) -> str:
     """What of a run no job can say; "" when it is all said."""
-    optimizer = text(table(record, "optimizer"), "type").lower()
-    words = optimizer.split()
-    if words and words[0] not in _ADAM:
-        return f"a job has AdamW alone; this run updated with {words[0].capitalize()}"
-    return ""
+    words = text(table(record, "optimizer"), "type").lower().split()
+    if not words or words[0] in _ADAM:
+        return ""
+    if words[0] not in _KINDS:
+        return f"no job has the optimizer of this run, {words[0].capitalize()}"
+    return "the second moment whole, not factored" if "(no" in words else ""
 
 
 def _policy(said: str, *, framework: str) -> str | None:
@@ -165,12 +176,23 @@ def _dtypes(record: Record) -> tuple[dict[str, str], tuple[str, ...]]:
 
 
 def _optimizer(record: Record) -> Tables:
+    """The optimizer and its moments.
+
+    Grug's MuonH shares out stacks of experts only where the devices divide them; on more devices than experts every
+    device takes all of them, as it does all other matrices.
+    Source: Levanter, optim/grugmuon.py (`_batch_sharded_stack_target_pspec`).
+    """
     dtypes, optimizer = table(record, "dtypes"), table(record, "optimizer")
     on_host = optimizer.get("memory_host_offload") is True
+    words = text(optimizer, "type").lower().split()
+    kind: OptimizerKind = _KINDS.get(words[0], "adamw") if words else "adamw"
+    is_shared_out = kind != "muonh" or "grug" not in text(record, "framework").lower()
     moments = {"mu_dtype": text(dtypes, "adam_mu"), "nu_dtype": text(dtypes, "adam_nu")}
     return {
         **{key: _DTYPES.get(name, name) for key, name in moments.items() if name},
         **({"state": "host"} if on_host else {}),
+        **({"kind": kind} if kind != "adamw" else {}),
+        **({} if is_shared_out else {"orthogonalize": "replicated"}),
     }
 
 
