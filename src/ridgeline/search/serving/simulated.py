@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from ridgeline.job.serving import ServingJob
     from ridgeline.search.serving.answer import ServingPoint
     from ridgeline.search.serving.candidates import Candidates
+
+SHORTEST_PROMPT: Final = 64.0
+"""Tokens of a prompt below which what its tokens see makes no difference: few keys beside what is read of weights."""
 
 
 def engine_of(job: ServingJob, found: Candidates, index: int, point: ServingPoint) -> Engine:
@@ -48,11 +51,11 @@ def engine_of(job: ServingJob, found: Candidates, index: int, point: ServingPoin
         shared_s = 0.0
     else:
         prompts = plan.prefill_chunk
-        prefill = _prefill_table(machine, columns, most_tokens=prompts, ranks=ways)
+        prefill = prompt_times(machine, columns, most_tokens=prompts, ranks=ways)
         read = float(read_tokens(found.table.rows(np.array([row])))[0])
         together_s = float(found.decode_s[index]) + prefill.pass_s(read, _mean_keys(machine))
         shared_s = max(together_s - float(found.reading_s[index]), 0.0)
-    decode = _decode_table(machine, columns, most_rows=rows, ranks=ways)
+    decode = decode_times(machine, columns, most_rows=rows, ranks=ways)
     return Engine(
         times=StepTimes(decode=decode, prefill=prefill, shared_s=shared_s),
         limits=Limits(
@@ -88,7 +91,7 @@ def _mean_keys(machine: ServingMachine) -> float:
     return lengths.own_prompt_tokens * (1.0 + lengths.cached_fraction) / 2
 
 
-def _decode_table(machine: ServingMachine, columns: PhaseColumns, *, most_rows: int, ranks: int) -> StepTable:
+def decode_times(machine: ServingMachine, columns: PhaseColumns, *, most_rows: int, ranks: int) -> StepTable:
     """Passes over the sequences of one rank, beside which the others have as many."""
     setting, each = machine.setting, machine.each_tokens
 
@@ -102,28 +105,27 @@ def _decode_table(machine: ServingMachine, columns: PhaseColumns, *, most_rows: 
         )
         return rows * 0.0 + serving_pass(machine, step).expected_s
 
-    return step_table(
-        pass_s, rows=_doubling(each, most_rows), keys=_doubling(setting.prompt_len // 2, setting.context_len)
-    )
+    rows = sorted({*_rows(each, most_rows), float(most_rows)})  # a full batch is what the steady state has
+    return step_table(pass_s, rows=rows, keys=_doubling(1.0, setting.context_len))
 
 
-def _prefill_table(machine: ServingMachine, columns: PhaseColumns, *, most_tokens: int, ranks: int) -> StepTable:
+def prompt_times(machine: ServingMachine, columns: PhaseColumns, *, most_tokens: int, ranks: int) -> StepTable:
     """Passes over prompts of one rank, beside which the others have as many."""
-    return _prompts_table(machine, columns, most_tokens=most_tokens, least_tokens=0.0, ranks=ranks)
+    return _prompts_table(machine, columns, full_tokens=most_tokens, least_tokens=0.0, ranks=ranks)
 
 
 def _readers_table(machine: ServingMachine, columns: PhaseColumns, *, most_tokens: int) -> StepTable:
     """Passes of a server that only reads: with fewer prompts than ranks it takes as long as with one for each."""
     one_each = machine.setting.lengths.mean_read_tokens * float(columns.rank_degree * columns.transpose_degree)
-    most = max(most_tokens, machine.setting.prompt_len)
-    return _prompts_table(machine, columns, most_tokens=most, least_tokens=one_each, ranks=1)
+    return _prompts_table(machine, columns, full_tokens=most_tokens, least_tokens=one_each, ranks=1)
 
 
 def _prompts_table(
-    machine: ServingMachine, columns: PhaseColumns, *, most_tokens: int, least_tokens: float, ranks: int
+    machine: ServingMachine, columns: PhaseColumns, *, full_tokens: int, least_tokens: float, ranks: int
 ) -> StepTable:
-    """Passes over prompts, by their tokens and the keys that these see."""
-    rows, seen = np.asarray(_doubling(1.0, most_tokens)), _seen(machine)
+    """Passes over prompts, by their tokens and the keys that these see; a prompt and a full pass are points."""
+    seen, whole = _seen(machine), machine.setting.lengths.mean_read_tokens
+    rows = np.array(sorted({*_rows(1.0, max(full_tokens, machine.setting.prompt_len)), whole, float(full_tokens)}))
     seconds: list[NDArray[np.float64]] = []
     for lengths in seen.values():
         prompts = replace(machine, setting=replace(machine.setting, requests=lengths))
@@ -139,17 +141,32 @@ def _seen(machine: ServingMachine) -> dict[float, RequestLengths]:
     lengths = machine.setting.lengths
     if len(lengths.read_tokens) == 1:
         return {0.0: lengths}
-    longest, computed = machine.setting.prompt_len, replace(lengths, prompt_tokens=lengths.mean_read_tokens)
-    own = (longest / 8, longest / 2, float(longest), 2.0 * longest)
-    return {tokens / 2: replace(computed, own_prompt_tokens=max(tokens, 1.0)) for tokens in own}
+    computed = replace(lengths, prompt_tokens=lengths.mean_read_tokens)
+    own = _doubling(SHORTEST_PROMPT, 2 * machine.setting.prompt_len)  # the last token of the longest sees all of it
+    return {tokens / 2: replace(computed, own_prompt_tokens=tokens) for tokens in own}
 
 
 def _doubling(least_count: float, most_count: float) -> tuple[float, ...]:
-    """The least, twice as many, four times, … and the most itself."""
-    powers = [max(float(least_count), 1.0)]
+    """The least, twice as many, four times, …, up to the first that is no fewer than the most.
+
+    Where the points lie does not depend on the most: one long request leaves the times of the others as they are.
+
+    >>> _doubling(1.0, 9.0)
+    (1.0, 2.0, 4.0, 8.0, 16.0)
+    """
+    powers = [float(least_count)]
     while powers[-1] < most_count:
-        powers.append(min(2 * powers[-1], float(most_count)))
+        powers.append(2 * powers[-1])
     return tuple(powers)
+
+
+def _rows(least_count: float, most_count: float) -> tuple[float, ...]:
+    """The same, and each of them half as much again.
+
+    >>> _rows(1.0, 3.0)
+    (1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+    """
+    return tuple(point * step for point in _doubling(least_count, most_count) for step in (1.0, 1.5))
 
 
 def _sent_s(machine: ServingMachine) -> float:
