@@ -18,6 +18,7 @@ from ridgeline.export.vllm import DeviceMemory, serve_line, serve_words, vllm_co
 from ridgeline.export.vllm_launch import script_lines
 from ridgeline.export.vllm_manifest import manifest_yaml
 from ridgeline.export.vllm_parallelism import VllmServer
+from ridgeline.export.vllm_router import router_version
 from ridgeline.export.vllm_version import vllm_version
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.origin import Setting
@@ -366,11 +367,66 @@ def test_a_script_is_one_that_a_shell_can_read(model: str, on: str, tmp_path: Pa
     subprocess.run(["/bin/sh", "-n", file], check=True)
 
 
-def test_a_manifest_for_other_gpus_is_refused() -> None:
-    config = export_vllm(job("llama3.1-8b", "mi300x:1")).config
+def test_a_manifest_for_gpus_of_amd_has_their_image_resource_and_rights() -> None:
+    yaml = pytest.importorskip("yaml")
+    config = export_vllm(job("llama3.1-8b", "mi300x:2", plan__mode="interleaved", plan__decode={"tp": 2})).config
+    deployment, _ = yaml.safe_load_all(manifest_yaml([(config, 1)], name="llama", checkpoint="meta/llama"))
 
-    with pytest.raises(InputError, match="no manifest for this GPU yet"):
-        manifest_yaml([(config, 1)], name="llama", checkpoint="meta/llama")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "vllm/vllm-openai-rocm:v0.32.0"
+    assert container["resources"]["limits"] == {"amd.com/gpu": 2}
+    assert container["securityContext"]["seccompProfile"] == {"type": "Unconfined"}
+    assert container["args"][0] == "meta/llama"
+
+
+def test_a_manifest_of_two_kinds_of_servers_on_gpus_of_amd_is_refused() -> None:
+    pair = [(each, 1) for each in disaggregated("llama3.1-8b", "mi300x:8").servers]
+
+    with pytest.raises(InputError, match="whether vLLM's image for it has NIXL is not known"):
+        manifest_yaml(pair, name="llama", checkpoint="meta/llama")
+
+
+def test_a_router_stands_before_two_kinds_of_servers_on_gpus_and_asks_their_services() -> None:
+    yaml = pytest.importorskip("yaml")
+    pair = [(each, 3) for each in disaggregated("llama3.3-70b", "h100:8").servers]
+    documents = list(yaml.safe_load_all(manifest_yaml(pair, name="Llama 3.3", checkpoint="meta/llama")))
+
+    assert [(each["kind"], each["metadata"]["name"]) for each in documents[-2:]] == [
+        ("Deployment", "llama-3-3-router"),
+        ("Service", "llama-3-3-router"),
+    ]
+    (container,) = documents[-2]["spec"]["template"]["spec"]["containers"]
+    install, start = container["args"][0].splitlines()
+    assert install == "pip install vllm-router==0.1.17"
+    words = start.split()
+    assert words[:3] == ["exec", "vllm-router", "--vllm-pd-disaggregation"]
+    assert ("--prefill", "http://llama-3-3-prefill:8000") in pairwise(words)
+    assert ("--decode", "http://llama-3-3-decode:8000") in pairwise(words)
+
+
+def test_a_script_starts_the_router_with_the_servers_that_it_is_told(tmp_path: Path) -> None:
+    file, router = tmp_path / "serve.sh", tmp_path / "vllm-router"
+    file.write_text("\n".join(script_lines(disaggregated("llama3.3-70b", "h100:8").servers, "meta/llama")) + "\n")
+    router.write_text('#!/bin/sh\necho "$@"\n')
+    router.chmod(0o755)
+    told = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PREFILL": "http://a:8000", "DECODE": "http://b:8000 http://c:8000"}
+
+    run = subprocess.run(["/bin/sh", file, "router"], env=told, check=True, capture_output=True, text=True)
+
+    assert run.stdout.split()[-6:] == [
+        *("--prefill", "http://a:8000"),
+        *("--decode", "http://b:8000"),
+        *("--decode", "http://c:8000"),
+    ]
+
+
+def test_a_flag_that_the_router_does_not_have_cannot_be_written() -> None:
+    with pytest.raises(InputError, match="did you mean decode-policy"):
+        router_version().words([("decode-polic", "random")])
+
+    known = router_version().flags
+    assert {"prefill", "decode", "policy", "vllm-pd-disaggregation"} <= known
+    assert router_version().source.startswith("github.com/vllm-project/router at v0.1.17")
 
 
 def test_a_line_for_a_shell_quotes_what_needs_it() -> None:

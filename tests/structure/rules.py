@@ -47,6 +47,7 @@ BOUNDARIES = {
     "src/ridgeline/cost/serving/calibration.py": "reads calibration/serving/*.toml",
     "src/ridgeline/export/communication_flags.py": "reads communication_flags.toml",
     "src/ridgeline/export/maxtext_version.py": "reads maxtext_0_2_5.toml",
+    "src/ridgeline/export/vllm_router.py": "reads vllm_router_0_1_17.toml",
     "src/ridgeline/export/vllm_version.py": "reads vllm_0_32_0.toml",
     "src/ridgeline/hardware/catalog.py": "reads catalog/*.toml",
     "src/ridgeline/hardware/scaling_book.py": "reads scaling_book.toml",

@@ -10,6 +10,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.export.vllm import serve_words
+from ridgeline.export.vllm_router import has_router, router_version, router_words
 from ridgeline.export.vllm_version import vllm_version
 
 if TYPE_CHECKING:
@@ -71,15 +72,29 @@ def script_lines(configs: Sequence[VllmConfig], checkpoint: str) -> Iterator[str
     if len(configs) == 1:
         yield from _host_lines(configs[0], checkpoint)
         return
-    kinds = "|".join(config.server.role for config in configs)
+    kinds = "|".join((*(config.server.role for config in configs), *(("router",) if has_router(configs) else ())))
     yield f"# Run it as `sh FILE {kinds}`."
     yield 'case "$1" in'
     for config in configs:
         yield f"{config.server.role})"
         yield from (f"  {line}" for line in _host_lines(config, checkpoint))
         yield "  ;;"
+    if has_router(configs):
+        yield from _router_lines()
     yield f'*) echo "usage: $0 {kinds}" >&2; exit 2 ;;'
     yield "esac"
+
+
+def _router_lines() -> Iterator[str]:
+    """The router's part: URLs of its servers stand in the environment, apart by blanks."""
+    yield "router)"
+    yield f"  # Needs {router_version().requirement}, and the URLs of the servers in PREFILL and DECODE,"
+    yield "  # as in PREFILL='http://a:8000 http://b:8000'."
+    yield "  set --"
+    yield '  for url in ${PREFILL:?}; do set -- "$@" --prefill "$url"; done'
+    yield '  for url in ${DECODE:?}; do set -- "$@" --decode "$url"; done'
+    yield f'  exec {_line(router_words(prefill=(), decode=()))} "$@"'
+    yield "  ;;"
 
 
 def _host_lines(config: VllmConfig, checkpoint: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Kubernetes manifests of vLLM servers, on GPUs and on TPUs of GKE, and the Service before each kind of them.
+"""Kubernetes manifests of vLLM servers, on GPUs and on TPUs of GKE, the Service before each kind, and the router.
 
 A server on one host is a pod of a Deployment. One on several is a group of a LeaderWorkerSet
 (github.com/kubernetes-sigs/lws), which tells each pod its number and the first one's address.
@@ -6,6 +6,7 @@ A server on one host is a pod of a Deployment. One on several is a group of a Le
 
 from __future__ import annotations
 
+from shlex import quote
 from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +19,7 @@ from ridgeline.export.vllm_launch import (
     joined_words,
     worker_line,
 )
+from ridgeline.export.vllm_router import PORT, has_router, router_version, router_words
 from ridgeline.hardware.topology import written
 
 if TYPE_CHECKING:
@@ -36,8 +38,23 @@ _TPU_LABELS: Final[Mapping[str, str]] = {
 """Values of the node label `cloud.google.com/gke-tpu-accelerator`.
 Source: docs.cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus, read 2026-11-30."""
 
-_IMAGES: Final[Mapping[bool, str]] = {True: "vllm/vllm-tpu", False: "vllm/vllm-openai"}
-"""By whether it is for TPUs; tags are `v` and the version."""
+_IMAGES: Final[Mapping[str, str]] = {
+    "google": "vllm/vllm-tpu",
+    "nvidia": "vllm/vllm-openai",
+    "amd": "vllm/vllm-openai-rocm",
+}
+"""By who makes the chip; tags are `v` and the version. Source: vLLM, docs/deployment/docker.md."""
+
+_RESOURCES: Final[Mapping[str, str]] = {"google": "google.com/tpu", "nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}
+"""What Kubernetes counts them as."""
+
+_SECURITY_OF_AMD: Final = """\
+    securityContext:
+      seccompProfile: {type: Unconfined}
+      runAsGroup: 44
+      capabilities: {add: [SYS_PTRACE]}
+"""
+"""Source: vLLM, docs/deployment/k8s.md, MI300X; 44 is the group `video`."""
 
 _LEADER, _RANK = "$(LWS_LEADER_ADDRESS)", "$(LWS_WORKER_INDEX)"
 """What a LeaderWorkerSet puts into the environment of each pod."""
@@ -95,7 +112,7 @@ _POD: Final = """\
 {selector}containers:
   - name: vllm
     image: {image}:v{version}
-{command}
+{security}{command}
     env:
       - name: HF_TOKEN
         valueFrom: {{secretKeyRef: {{name: hf-token, key: token, optional: true}}}}
@@ -106,6 +123,24 @@ _POD: Final = """\
 volumes:
   - name: shared-memory
     emptyDir: {{medium: Memory}}
+"""
+
+_ROUTER_IMAGE: Final = "python:3.12-slim"
+
+_ROUTER: Final = """\
+containers:
+  - name: router
+    image: {image}
+    command: ["/bin/sh", "-ec"]
+    args:
+      - |
+        pip install {requirement}
+        exec {command}
+    ports:
+      - containerPort: {port}
+    readinessProbe:
+      httpGet: {{path: /health, port: {port}}}
+      periodSeconds: 30
 """
 
 _SERVED: Final = """\
@@ -129,19 +164,24 @@ def manifest_yaml(servers: Sequence[tuple[VllmConfig, int]], *, name: str, check
         checkpoint: The model: its Hugging Face repository, or a folder.
 
     Raises:
-        InputError: GKE has no such TPU, or the GPU is not NVIDIA's.
+        InputError: GKE has no such TPU, or nothing is known of two kinds of servers on such a GPU.
     """
     first, _ = servers[0]
-    _check_chip(first.server.hardware)
+    _check_kinds([config for config, _ in servers])
     notes = [f"# vLLM {first.version} on {first.server.hardware.name}."]
     notes.append("# A checkpoint that is not public needs a secret hf-token (key: token).")
-    if len(servers) > 1:
+    routed = has_router(config for config, _ in servers)
+    if routed:
+        notes.append("# Clients ask the router: it sends prompts to prefill first, then on to decode.")
+    elif len(servers) > 1:
         notes.append("# Before both kinds stands a router of yours: prompts to prefill first, then on to decode.")
     documents = [
         document
         for config, replicas in servers
         for document in _documents(config, _named(name, config), checkpoint, replicas)
     ]
+    if routed:
+        documents += _router_documents(_dns_name(name))
     return "\n".join(notes) + "\n" + "---\n".join(documents)
 
 
@@ -168,17 +208,28 @@ def _documents(config: VllmConfig, name: str, checkpoint: str, replicas: int) ->
     yield _SERVICE.format(name=name)
 
 
+def _router_documents(name: str) -> list[str]:
+    """The router, and the Service that clients ask; it finds servers by the Services before them."""
+    words = router_words(prefill=[f"http://{name}-prefill:8000"], decode=[f"http://{name}-decode:8000"])
+    pod = _ROUTER.format(
+        image=_ROUTER_IMAGE, requirement=router_version().requirement, command=" ".join(map(quote, words)), port=PORT
+    )
+    router = f"{name}-router"
+    return [_DEPLOYMENT.format(name=router, replicas=1, pod=indent(pod, " " * 6)), _SERVICE.format(name=router)]
+
+
 def _pod(config: VllmConfig, checkpoint: str, *, is_first: bool) -> str:
     """What one host of a server runs."""
-    server, is_tpu = config.server, config.server.is_tpu
+    server, vendor = config.server, config.server.hardware.chip.vendor
     return _POD.format(
-        selector=_selector(server.hardware) if is_tpu else "",
-        image=_IMAGES[is_tpu],
+        selector=_selector(server.hardware) if server.is_tpu else "",
+        image=_IMAGES[vendor],
+        security=_SECURITY_OF_AMD if vendor == "amd" else "",
         version=config.version,
         command=indent("\n".join(_command(config, checkpoint, is_first=is_first)), " " * 4),
         environment="".join(f"      {line}\n" for line in _environment(config)),
         served=_SERVED if is_first else "",
-        resource="google.com/tpu" if is_tpu else "nvidia.com/gpu",
+        resource=_RESOURCES[vendor],
         chips=server.chips_of_a_host,
     )
 
@@ -205,15 +256,15 @@ def _environment(config: VllmConfig) -> Iterator[str]:
         yield f"- {{name: {SIDE_CHANNEL}, valueFrom: {{fieldRef: {{fieldPath: status.podIP}}}}}}"
 
 
-def _check_chip(hardware: Slice) -> None:
-    if hardware.chip.torus is None and hardware.chip.vendor != "nvidia":
-        fix = "write the command instead (--output FILE.sh)"
+def _check_kinds(configs: Sequence[VllmConfig]) -> None:
+    hardware = configs[0].server.hardware
+    if hardware.chip.vendor == "amd" and len(configs) > 1:
         raise InputError(
-            "no manifest for this GPU yet",
-            where="hardware",
-            value=hardware.chip.name,
-            expected="NVIDIA or TPU",
-            fix=fix,
+            "no manifest of two kinds of servers on this GPU: whether vLLM's image for it has NIXL is not known",
+            where="plan.mode",
+            value="disaggregated",
+            expected="servers that do both",
+            fix="ask for --mode interleaved, or write the command (--output FILE.sh)",
         )
 
 

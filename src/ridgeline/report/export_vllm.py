@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from ridgeline.export.vllm import serve_line
 from ridgeline.export.vllm_launch import script_lines
 from ridgeline.export.vllm_manifest import manifest_yaml
+from ridgeline.export.vllm_router import has_router, router_version
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.job.writing import job_tables
 from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report, Table
@@ -65,6 +66,7 @@ def vllm_json(answer: VllmAnswer, *, checkpoint: str | None, replicas: int | Non
         "mode": answer.point.plan.mode,
         **_server_json(answer.config, checkpoint),
         "servers": servers,
+        "router": router_version().requirement if has_router(answer.servers) else None,
         "notes": jsonable(tuple(_notes(answer))),
     }
 
@@ -100,7 +102,12 @@ def _server_json(config: VllmConfig, checkpoint: str | None) -> dict[str, Json]:
 def _notes(answer: VllmAnswer) -> Iterator[str]:
     told = [note for config in answer.servers for note in config.notes]
     yield from (*answer.notes, *dict.fromkeys(told))
-    if len(answer.servers) > 1:
+    if has_router(answer.servers):
+        yield (
+            f"clients ask vLLM's router ({router_version().requirement}), which sends each prompt to a prefill server, "
+            "then on to a decode server; a script and a manifest start it too"
+        )
+    elif len(answer.servers) > 1:
         yield _ROUTER
 
 
