@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,28 @@ def test_what_is_no_table_says_nothing(table: object) -> None:
     spec = spec_from_object({**DIMENSIONS, "quantization_config": table}, name="m", where="config.json")  # pyright: ignore[reportArgumentType] - as files have it
 
     assert spec.stored is None
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Qwen/Qwen3-235B-A22B-FP8", EIGHT_BITS),
+        ("amd/Llama-3.3-70B-Instruct-FP8-KV", StoredSpec(weights="fp8", compute="fp8", kv_cache="fp8")),
+        ("nvidia/Llama-3.1-70B-Instruct-FP4", StoredSpec(weights="fp4", compute="fp4")),
+        ("nvidia/DeepSeek-R1-0528-NVFP4", StoredSpec(experts="fp4", compute="fp4")),
+        ("meta/Llama-3.1-70B-W8A8", StoredSpec(weights="int8", compute="int8")),
+        ("Qwen/Qwen3-32B-AWQ", StoredSpec(weights="int4")),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int8", StoredSpec(weights="int8")),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", StoredSpec(weights="int4")),
+        ("Qwen3-32B-FP8-INT4", None),
+    ],
+)
+def test_a_name_says_what_its_checkpoint_holds(name: str, expected: StoredSpec | None) -> None:
+    assert load_model(name).stored == (expected and replace(expected, source=f"the name {name}"))
+
+
+def test_a_name_goes_before_what_is_published_under_the_model_s_own() -> None:
+    assert load_model("unsloth/DeepSeek-V3-bf16").stored is None
+    assert load_model("deepseek-ai/DeepSeek-V3").stored == load_model("deepseek3-671b").stored
+    own = load_model("gpt-oss-120b").stored
+    assert load_model("openai/gpt-oss-120b-mxfp4").stored == own

@@ -4,7 +4,7 @@ Each file of `zoo/` holds a family: one table a model, in the form `table.py` re
 `[defaults]`. Besides dimensions a model states its `source` and its `aliases`. A name is matched by its
 letters, digits and dots alone, without the organisation in front of it and without words that name a
 fine-tune, its date or a storage format: `meta-llama/Llama-3.1-70B-Instruct-FP8`, `LLAMA3.1_70b` and
-`llama3.1-70b` are one.
+`llama3.1-70b` are one architecture. A storage format says what the checkpoint holds (`stored_format.py`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 
 from ridgeline.errors import InputError, nearest
 from ridgeline.model.letters import model_from_letters, parse_letters
+from ridgeline.model.stored_format import as_named
 from ridgeline.model.table import Table, changed, merged, model_from_table
 
 if TYPE_CHECKING:
@@ -54,7 +55,8 @@ def load_model(name: str, *, where: str = "MODEL") -> ModelSpec:
         fix = "give the path of its config.json (with ./ in front, if it is a folder here)"
         raise _unknown(name, where, or_else=", or the path of a Hugging Face config.json", fix=fix)
     model, table = found
-    return model_from_table(_described(table), name=model, where=f"zoo: {model}")
+    spec = model_from_table(_described(table), name=model, where=f"zoo: {model}")
+    return as_named(spec, name=name, words=_words(name))
 
 
 def inline_model(table: Table, *, where: str) -> ModelSpec:
@@ -173,9 +175,12 @@ def _key(name: str) -> str:
     >>> _key("nvidia/Qwen3-235B-A22B-NVFP4"), _key("Qwen/Qwen3-235B-A22B-Thinking-2507")
     ('qwen3235ba22b', 'qwen3235ba22b')
     """
-    bare = _POINT.sub(".", _IN_BRACKETS.sub("", name.lower()).rsplit("/", 1)[-1])
-    words = _BETWEEN_WORDS.split(bare)
-    return "".join(word for word in words if word not in _NOT_ARCHITECTURE and not _DATE.fullmatch(word))
+    return "".join(word for word in _words(name) if word not in _NOT_ARCHITECTURE and not _DATE.fullmatch(word))
+
+
+def _words(name: str) -> list[str]:
+    """Of a name without the organisation in front of it, in small letters."""
+    return _BETWEEN_WORDS.split(_POINT.sub(".", _IN_BRACKETS.sub("", name.lower()).rsplit("/", 1)[-1]))
 
 
 @cache
