@@ -37,6 +37,7 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 FIGURES = {
     "docs/accuracy.svg": "ridgeline calibrate --shipped",
+    "docs/serving_accuracy.svg": "ridgeline calibrate --serving --shipped",
     "docs/architectures.svg": (
         "ridgeline train llama3.1-70b --on tpu7x:4x4x4 --seq-len 8192 --global-batch 256 --architectures"
     ),
@@ -63,7 +64,7 @@ FIGURES = {
 """Drawings that pages show, and the commands that draw them."""
 
 IN_PART = {
-    "calibrate": "in part: from measured steps and kernel times; not yet by measuring this machine",
+    "calibrate": "in part: from measured steps, servers and kernel times; not yet by measuring this machine",
     "export": "in part: MaxText, vLLM with its Kubernetes manifests, JetStream; not yet XPK or Kubernetes for training",
 }
 """Verbs that answer only some of their questions, with which."""

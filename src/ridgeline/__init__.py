@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from ridgeline.search.answer import TrainAnswer
     from ridgeline.search.matmul_answer import MatmulAnswer
     from ridgeline.search.scale import ScaleAnswer
+    from ridgeline.study.calibrate import calibrate
     from ridgeline.study.compile_function import compile_function
     from ridgeline.study.compile_job import CompileAnswer
     from ridgeline.study.compile_serving import compile_serving
@@ -72,7 +73,6 @@ if TYPE_CHECKING:
     from ridgeline.study.export_job import export_job
     from ridgeline.study.export_vllm import export_vllm
     from ridgeline.study.serve_job import serve
-    from ridgeline.study.steps.calibrate import calibrate
     from ridgeline.study.validate import validate
     from ridgeline.units import duration_in, rate_in
 
@@ -139,7 +139,7 @@ __all__ = [
 _QUESTIONS = {
     "attention_laws": "ridgeline.cost.laws.attention",
     "bandwidth_ratios": "ridgeline.cost.questions.machine",
-    "calibrate": "ridgeline.study.steps.calibrate",
+    "calibrate": "ridgeline.study.calibrate",
     "check_layout": "ridgeline.job.notation",
     "compile_function": "ridgeline.study.compile_function",
     "compile_serving": "ridgeline.study.compile_serving",

@@ -94,6 +94,112 @@ def read_case(folder: Path, *, step_s: float) -> Job:
     return case.job
 
 
+SERVER = """
+version = 1
+model = "{model}"
+hardware = "v6e:2x4"
+
+[workload]
+kind = "serve"
+prompt_len = 1000
+generate_len = 1000
+batch = 64
+
+[plan]
+decode = {{ tp = 8 }}
+
+[measured]
+tpot_s = {tpot_s}
+engine = "vllm"
+source = "ours"
+"""
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> str:
+    """A folder with two measured servers, each slower than the estimate that ships."""
+    folder = tmp_path / "servers"
+    folder.mkdir()
+    for model, tpot_s in (("llama3.1-70b", 0.040), ("qwen3-32b", 0.024)):
+        (folder / f"{model}.toml").write_text(SERVER.format(model=model, tpot_s=tpot_s), encoding="utf-8")
+    return str(folder)
+
+
+def test_what_is_written_of_servers_is_what_serve_then_uses(
+    servers: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = str(tmp_path / "mine")
+
+    assert main(["calibrate", "--serving", "--from", servers, "--output", output, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    asked = ["serve", "llama3.1-70b", "--on", "v6e:2x4", "--prompt-len", "1000", "--generate-len", "1000"]
+    pinned = ["--batch", "64", "--mesh", "tp=8", "--mode", "interleaved"]
+    tpots_s: list[float] = []
+    for more in ([], ["--calibration", output]):
+        assert main([*asked, *pinned, *more, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        tpots_s.append(found["best"]["tpot_s"]["mean"])
+
+    assert answer["used"] == 2
+    assert {"GPU.toml", "TPU.toml", "serving_uncertainty.toml", "serving_held_out.csv"} == set(answer["files"])
+    assert tpots_s[1] > 1.03 * tpots_s[0]
+    assert f"{output} states" in " ".join(found["assumptions"])
+
+
+def test_a_calibration_of_servers_says_what_it_could_not_use_and_what_it_settled(
+    servers: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "servers" / "odd.json").write_text('[{"chip": "v5e", "model": "unheard-of"}]', encoding="utf-8")
+    plot = tmp_path / "servers.svg"
+
+    assert main(["calibrate", "--serving", "--from", servers, "--plot", str(plot)]) == 0
+
+    printed = capsys.readouterr().out
+    assert "fitted to 2 measurements of 2 servers" in printed
+    for words in (
+        "one engine left out",
+        "v6e vllm",
+        "unseen chip",
+        "Worst cases",
+        "Not used: 1 of 3",
+        "--output FOLDER",
+    ):
+        assert words in printed
+    assert "Time per output token" in plot.read_text(encoding="utf-8")
+
+
+def test_what_ships_of_servers_is_shown_without_a_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "--serving", "--shipped", "--json"]) == 0
+
+    answer = json.loads(capsys.readouterr().out)
+    held_out, in_sample = answer["held_out"]["clusters"], answer["held_out"]["in_sample"]
+    for series in ("TPU_token", "GPU_token"):
+        assert in_sample[series]["mape"] <= held_out[series]["mape"] + 0.005
+    assert answer["groups"]["metric"].keys() == {"ttft_s", "tpot_s", "output_tokens_per_s_per_chip"}
+
+
+def test_steps_where_servers_are_asked_for_and_servers_where_steps_are_name_the_flag(
+    cases: str, servers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words, said in (
+        (["--from", servers], "add --serving"),
+        (["--serving", "--from", cases], "leave --serving out"),
+    ):
+        assert main(["calibrate", *words]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_serve_refuses_a_calibration_of_steps_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "v6e.toml").write_text("", encoding="utf-8")
+    asked = ["serve", "llama3.1-70b", "--on", "v6e:2x4", "--prompt-len", "1000", "--generate-len", "1000"]
+
+    assert main([*asked, "--calibration", str(tmp_path)]) == 2
+
+    said = capsys.readouterr().err
+    assert "no calibration of servers on TPUs" in said
+    assert "ridgeline calibrate --serving" in said
+
+
 def test_files_that_are_there_are_not_replaced_unless_told(
     cases: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,6 +221,8 @@ def test_files_that_are_there_are_not_replaced_unless_told(
         (["--shipped", "--output", "x"], "nothing to write"),
         (["--from", "published", "--output", "/dev/null"], "not a folder"),
         (["--from", "no.csv"], "no such file"),
+        (["--serving", "--from", "no.csv"], "say nothing of servers"),
+        (["--serving", "--from", "published", "--shipped"], "one of two"),
         (["--from", "no.csv.gz", "--from", "published"], "no such file"),
     ],
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.cli.app import main
+from ridgeline.units import format_seconds
 
 QUESTION = ("llama3.1-8b", "--on", "v5e:2x4", "--prompt-len", "1024", "--generate-len", "256")
 
@@ -139,3 +140,15 @@ def test_the_json_has_what_eight_of_ten_measured_servers_lie_between(serve: Serv
 
     ends = found["interval"]["tpot_s"]
     assert ends["low"] < found["best"]["tpot_s"]["mean"] < ends["high"]
+
+
+def test_the_report_has_the_intervals_and_says_what_makes_them_wider(serve: Serve) -> None:
+    words = ("--prompt-len", "1000", "--generate-len", "1000", "--batch", "64", "--mode", "interleaved")
+    measured, unmeasured = (serve("llama3.1-8b", "--on", on, *words)[1] for on in ("h100:8", "v5p:2x2x1"))
+    found = json.loads(serve("llama3.1-8b", "--on", "h100:8", *words, "--json")[1])
+
+    low, high = (format_seconds(found["interval"]["tpot_s"][end]) for end in ("low", "high"))
+    assert f"(mean; {low} to {high})" in measured
+    assert "eight of ten measured servers" in measured
+    assert "on h100" not in "".join(found["interval"]["widened_by"])
+    assert "no measured server on v5p" in unmeasured

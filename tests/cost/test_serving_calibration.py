@@ -28,13 +28,9 @@ def test_no_number_exceeds_what_is_possible_and_none_is_far_from_its_prior(kind:
             assert all(1 / 12 < found[key] / prior[key] < 12 for key in found)
 
 
-def test_a_chip_that_was_never_measured_has_what_its_kind_has_and_a_wider_interval() -> None:
+def test_a_chip_that_was_never_measured_has_what_its_kind_has() -> None:
     calibration = load_serving_calibration("TPU")
 
-    known, unknown = (
-        calibration.half_width_fraction(chip, "vllm", has_experts=False, is_first=False) for chip in ("v6e", "v5p")
-    )
-    assert known < unknown
     assert calibration.efficiency("v5p", "none").weights == pytest.approx(calibration.facts["weights"].value)
 
 
@@ -43,7 +39,7 @@ def test_a_chip_that_was_never_measured_has_what_its_kind_has_and_a_wider_interv
     [
         ("[weights]", "[weigths]", "weights"),
         ("value = ", "value = -", "weights"),
-        ("[interval.token]", "[interval.tokens]", "interval.token"),
+        ("[weights]", "[widths]\nvalue = 1\nkind = 'measured'\nsource = 'x'\n[weights]", "widths"),
     ],
 )
 def test_a_malformed_file_is_refused_where_it_is_wrong(old: str, new: str, where: str) -> None:

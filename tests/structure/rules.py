@@ -58,7 +58,6 @@ BOUNDARIES = {
     "src/ridgeline/model/zoo.py": "reads zoo/*.toml",
     "src/ridgeline/study/kernels/reading.py": "reads tables of kernel times",
     "src/ridgeline/study/measured/files.py": "reads files of measured records",
-    "src/ridgeline/study/servers/record.py": "reads and writes the record of a fit to servers",
     "src/ridgeline/study/steps/record.py": "reads and writes the record of a fit",
 }
 """The modules that turn text into typed values or back, and so may import a parser."""

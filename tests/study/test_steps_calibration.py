@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ridgeline.cost.calibration import load_prior, parse_uncertainty, with_own_facts
-from ridgeline.cost.uncertainty import PARTS, Uncertainty, half_width_fraction, part_shares
+from ridgeline.cost.uncertainty import PARTS, STEP_TERMS, Uncertainty, half_width_fraction, part_shares
 from ridgeline.errors import InputError
 from ridgeline.job.reading import read_job
 from ridgeline.search.interval import widened_by
@@ -18,7 +18,7 @@ from ridgeline.search.train import cost_pinned, train
 from ridgeline.study.measured.case import MeasuredCase
 from ridgeline.study.steps import interval
 from ridgeline.study.steps.cross_validation import SCHEMES, folds, held_out_s
-from ridgeline.study.steps.evidence import TERMS, Evidence, count_jobs
+from ridgeline.study.steps.evidence import Evidence, count_jobs
 from ridgeline.study.steps.fit import fit
 from ridgeline.study.steps.observations import observations
 from ridgeline.study.steps.parameters import PARAMETERS, with_factors
@@ -171,6 +171,7 @@ def test_coverage_counts_a_cluster_once() -> None:
     assert interval.coverage(errors, np.full(4, 0.31), weights) == pytest.approx(1.0)
 
 
+TERMS = STEP_TERMS.names
 PRIORS = np.array([interval.PRIORS[term] for term in TERMS])
 WIDER = {"families": 0.3, "chips": 0.02}
 
@@ -258,7 +259,7 @@ def test_the_fewer_measured_jobs_had_a_trait_the_wider_the_interval() -> None:
     known = Uncertainty(values=values, measured_jobs={"TPU": {"chip": {"v5e": 1000, "v4": 3}}}, facts={})
 
     many, few, none = (
-        half_width_fraction(share_of_part={"arithmetic": 1.0}, uncertainty=known, kind="TPU", traits={"chip": chip})
+        half_width_fraction(share_of_part={"arithmetic": 1.0}, uncertainty=known, series="TPU", traits={"chip": chip})
         for chip in ("v5e", "v4", "v3")
     )
 
@@ -330,7 +331,7 @@ def test_uncertainties_read_back_with_the_jobs_that_they_rest_on() -> None:
     values: Mapping[str, float] = {f"{kind}.{term}": 0.1 for kind in ("TPU", "GPU") for term in TERMS}
     jobs = {"TPU": count_jobs(row.case for row in measured), "GPU": {}}
 
-    text = uncertainty_toml(measured, values, jobs, fitted_on=TODAY)["uncertainty.toml"]
+    text = uncertainty_toml([row.case for row in measured], values, jobs, fitted_on=TODAY)["uncertainty.toml"]
 
     known = parse_uncertainty(text, where="uncertainty.toml")
     assert known.values == values
@@ -388,10 +389,10 @@ def test_a_record_reads_back_and_is_scored_in_step_times() -> None:
 
     (found,) = read_record(record_csv([row]), [measured])
 
-    assert found.scored().error == pytest.approx(0.1, abs=1e-5)
-    assert found.scored().is_covered
-    assert found.scored().width == pytest.approx(1.2 - 1 / 1.2)
-    assert found.scored("in_sample").width == pytest.approx(1.1 - 1 / 1.1)
+    assert found.scored.error == pytest.approx(0.1, abs=1e-5)
+    assert found.scored.is_covered
+    assert found.scored.width == pytest.approx(1.2 - 1 / 1.2)
+    assert found.scored_by("in_sample").width == pytest.approx(1.1 - 1 / 1.1)
     assert "families" not in found.estimates
 
 

@@ -1,8 +1,8 @@
-"""`ridgeline calibrate`: what measured steps or kernel times say of a chip."""
+"""`ridgeline calibrate`: what measured steps, measured servers or kernel times say of a chip."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -10,8 +10,16 @@ from ridgeline.cli import options
 from ridgeline.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from datetime import date
+
+    from ridgeline.report.blocks import Report
+    from ridgeline.report.calibrate import Files
+    from ridgeline.study.measured.case import Skipped
+    from ridgeline.study.measured.measurement import Measurement
+    from ridgeline.study.steps.record import Calibration, Record
+
+_Case = TypeVar("_Case", bound="Measurement[Any, Any]")
 
 
 def calibrate(
@@ -21,15 +29,17 @@ def calibrate(
         typer.Option(
             "--from",
             metavar="CASES",
-            help="Measured steps as validate reads them, or a table of kernel times (.csv, .csv.gz); 'published' for "
-            "the steps that ship. May be repeated.",
+            help="Measured steps or servers as validate reads them, or a table of kernel times (.csv, .csv.gz); "
+            "'published' for those that ship. May be repeated.",
         ),
     ] = None,
+    serving: Annotated[bool, typer.Option("--serving", help="Of measured servers, not of training steps.")] = False,
     shipped: Annotated[
         bool, typer.Option("--shipped", help="Show what ships: held-out errors as recorded when it was fitted.")
     ] = False,
     output: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Write the calibration files; train --calibration uses them.")
+        str | None,
+        typer.Option(metavar="FOLDER", help="Write the files that --calibration of train and serve uses."),
     ] = None,
     plot: Annotated[
         str | None, typer.Option(metavar="FILE", help="Draw held-out estimates: .html, .svg or .png.")
@@ -41,7 +51,8 @@ def calibrate(
 
     Few parameters of every chip may move, each near what kernels and microbenchmarks say; what steps do not identify
     stays. Errors are cross-validated: by job, family of models, number of chips, chip and parallelism. The interval is
-    fitted to them. It takes some minutes.
+    fitted to them. It takes some minutes. With --serving the same of servers: by server, chip, engine, model and
+    precision.
     """
     from ridgeline.cli.calibration_folder import check_folder
     from ridgeline.cli.plot_file import check_plot
@@ -63,8 +74,18 @@ def calibrate(
     if plot is not None:
         check_plot(plot, force=force)
     tables = [path for path in cases or () if path.endswith((".csv", ".csv.gz"))]
+    if tables and serving:
+        raise InputError(
+            "kernel times say nothing of servers",
+            where="--from",
+            value=", ".join(tables),
+            expected="measured servers beside --serving",
+            fix="leave --serving or the table out",
+        )
     if tables:
         _answer_by_kernels(cases or (), tables, output, json=json)
+    elif serving:
+        _answer_by_servers(cases, output, plot, force=force, json=json)
     else:
         _answer_by_steps(cases, output, plot, force=force, json=json)
 
@@ -73,29 +94,60 @@ def _answer_by_steps(
     cases: Sequence[str] | None, output: str | None, plot: str | None, *, force: bool, json: bool
 ) -> None:
     """Fits what whole steps settle; without cases, shows what ships."""
-    from ridgeline.cli.calibration_folder import write_folder
-    from ridgeline.cli.output import print_json, print_report
     from ridgeline.cli.plot_file import write_plot
-    from ridgeline.cli.progress import progress_line
-    from ridgeline.report.calibrate import Files, record_chart, steps_json, steps_report
-    from ridgeline.study.steps.calibrate import calibrate as fit_to_steps
+    from ridgeline.report.calibration_record import steps_charts, steps_report
+    from ridgeline.study.steps.calibrate import calibrate_steps
     from ridgeline.study.steps.record import shipped_record
 
-    files, skipped = Files(), ()
-    if cases is None:
-        record = shipped_record()
-    else:
-        with progress_line() as progress:
-            answer = fit_to_steps(*cases, progress=progress)
-        record, skipped, files = answer.record, answer.skipped, Files(texts=answer.files, folder=output)
-        if output is not None:
-            write_folder(answer.files, output)
+    record, files, skipped = _settled(cases, shipped_record, calibrate_steps, output)
     if plot is not None:
-        write_plot([record_chart(record)], plot, force=force)
+        write_plot(steps_charts(record), plot, force=force)
+    _say(steps_report(record, files, skipped=skipped), record, files, skipped, json=json)
+
+
+def _answer_by_servers(
+    cases: Sequence[str] | None, output: str | None, plot: str | None, *, force: bool, json: bool
+) -> None:
+    """Fits what servers settle; without cases, shows what ships."""
+    from ridgeline.cli.plot_file import write_plot
+    from ridgeline.report.calibration_record import servers_charts, servers_report
+    from ridgeline.study.servers.calibrate import calibrate_servers
+    from ridgeline.study.servers.record import shipped_serving_record
+
+    record, files, skipped = _settled(cases, shipped_serving_record, calibrate_servers, output)
+    if plot is not None:
+        write_plot(servers_charts(record), plot, force=force)
+    _say(servers_report(record, files, skipped=skipped), record, files, skipped, json=json)
+
+
+def _settled(
+    cases: Sequence[str] | None,
+    shipped: Callable[[], Record[_Case]],
+    fit: Callable[..., Calibration[_Case]],
+    output: str | None,
+) -> tuple[Record[_Case], Files, Sequence[Skipped]]:
+    """What a fit to cases says, its files written; without cases, what ships."""
+    from ridgeline.cli.calibration_folder import write_folder
+    from ridgeline.cli.progress import progress_line
+    from ridgeline.report.calibrate import Files
+
+    if cases is None:
+        return shipped(), Files(), ()
+    with progress_line() as progress:
+        answer = fit(*cases, progress=progress)
+    if output is not None:
+        write_folder(answer.files, output)
+    return answer.record, Files(texts=answer.files, folder=output), answer.skipped
+
+
+def _say(report: Report, record: Record[_Case], files: Files, skipped: Sequence[Skipped], *, json: bool) -> None:
+    from ridgeline.cli.output import print_json, print_report
+    from ridgeline.report.calibration_record import record_json
+
     if json:
-        print_json(steps_json(record, files, skipped=skipped))
+        print_json(record_json(record, files, skipped=skipped))
     else:
-        print_report(steps_report(record, files))
+        print_report(report)
 
 
 def _today() -> date:

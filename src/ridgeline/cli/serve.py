@@ -77,6 +77,7 @@ def serve(
     ] = None,
     kv_cache_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the KV cache; or any.")] = None,
     compute_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the matmuls; or any.")] = None,
+    calibration: options.Calibration = None,
     save: options.Save = None,
     plot: Annotated[
         _Text, typer.Option(metavar="FILE", help="Draw the frontier and its breakdown: .html, .svg or .png.")
@@ -123,6 +124,7 @@ def serve(
         "weights_dtype": weights_dtype,
         "kv_cache_dtype": kv_cache_dtype,
         "compute_dtype": compute_dtype,
+        "calibration": calibration,
     }
     if slices and (mesh or prefill_mesh or decode_mesh):
         raise _open_slice(on)

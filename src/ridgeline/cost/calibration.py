@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ridgeline.cost.efficiency import Efficiency
 from ridgeline.cost.kernel_time import PRODUCTS
-from ridgeline.cost.uncertainty import TRAITS, Uncertainty, uncertainty_keys
+from ridgeline.cost.uncertainty import STEP_TERMS, Uncertainty
 from ridgeline.errors import InputError, nearest
 from ridgeline.hardware.chip import Fact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ridgeline.cost.uncertainty import MeasuredJobs, Trait
-    from ridgeline.hardware.chip import ChipKind
+    from ridgeline.cost.uncertainty import MeasuredJobs, Terms, Trait
 
 _SUFFIX = ".toml"
 _STEPS = "steps"
@@ -34,7 +33,6 @@ _STEPS = "steps"
 UNCERTAINTY_FILE = "uncertainty.toml"
 """How far estimates are off, in the same folder."""
 
-_CHIP_KINDS: tuple[ChipKind, ...] = ("TPU", "GPU")
 _KINDS = ("published", "measured", "derived")
 _TABLES = ("matmul", "grouped_matmul", "grouped_edge_rows", "attention_head_dim")
 _SCALARS = frozenset(field.name for field in fields(Efficiency)) - {*_TABLES, "facts"}
@@ -42,6 +40,7 @@ _NOT_FRACTIONS = (
     *("grouped_edge_rows", "grouped_partial_factor", "attention_block", "attention_tile_pairs"),
     *("attention_row_keys", "attention_head_dim"),
     *("sum_passes", "sustained", "sustained_narrow", "sustained_grouped"),
+    *("TPU", "GPU"),  # half-widths: where an estimate may be off by more than twice, above 1
 )
 _REFERENCE_HEAD_DIM = 128
 
@@ -145,12 +144,13 @@ def load_uncertainty() -> Uncertainty:
     return parse_uncertainty(file.read_text(encoding="utf-8"), where=file.name)
 
 
-def parse_uncertainty(text: str, *, where: str) -> Uncertainty:
+def parse_uncertainty(text: str, *, where: str, terms: Terms = STEP_TERMS) -> Uncertainty:
     """What a file of uncertainties states.
 
     Args:
         text: TOML.
         where: The file, for the error message.
+        terms: What it must state.
 
     Raises:
         InputError: The text is no TOML, or a number or a list is missing, unknown or malformed.
@@ -158,20 +158,20 @@ def parse_uncertainty(text: str, *, where: str) -> Uncertainty:
     table = _toml(text, where)
     counts = table.pop("measured_jobs", {})
     facts = dict(_facts(table, where))
-    wanted = set(uncertainty_keys())
+    wanted = set(terms.keys)
     if wrong := sorted(wanted ^ facts.keys()):
         raise _malformed(where, wrong[0], "missing" if wrong[0] in wanted else "unknown")
     return Uncertainty(
         values=MappingProxyType({key: fact.value for key, fact in facts.items()}),
-        measured_jobs=MappingProxyType(_measured_jobs(counts, where)),
+        measured_jobs=_measured_jobs(counts, where, terms),
         facts=MappingProxyType(facts),
     )
 
 
-def _measured_jobs(table: Mapping[str, Any], where: str) -> Mapping[ChipKind, MeasuredJobs]:
-    """The counts by kind of chip, trait and value; what is not there had none."""
+def _measured_jobs(table: Mapping[str, Any], where: str, terms: Terms) -> Mapping[str, MeasuredJobs]:
+    """The counts by series, trait and value; what is not there had none."""
     try:
-        return MappingProxyType({kind: _counts(table.get(kind, {})) for kind in _CHIP_KINDS})
+        return MappingProxyType({series: _counts(table.get(series, {}), terms) for series in terms.series})
     except (AttributeError, TypeError, ValueError):
         raise InputError(
             "malformed counts of measured jobs",
@@ -182,8 +182,8 @@ def _measured_jobs(table: Mapping[str, Any], where: str) -> Mapping[ChipKind, Me
         ) from None
 
 
-def _counts(table: Mapping[str, Any]) -> MeasuredJobs:
-    counts: dict[Trait, dict[str, Any]] = {trait: dict(table.get(trait, {})) for trait in TRAITS}
+def _counts(table: Mapping[str, Any], terms: Terms) -> MeasuredJobs:
+    counts: dict[Trait, dict[str, Any]] = {trait: dict(table.get(trait, {})) for trait in terms.traits}
     are_whole = all(isinstance(jobs, int) and jobs >= 0 for of_value in counts.values() for jobs in of_value.values())
     if table.keys() - counts or not are_whole:
         raise ValueError(table)

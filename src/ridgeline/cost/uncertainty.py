@@ -30,20 +30,20 @@ from ridgeline.cost.causes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from ridgeline.cost.work import Part
-    from ridgeline.hardware.chip import ChipKind, Fact
+    from ridgeline.hardware.chip import Fact
 
-Trait: TypeAlias = Literal["chip", "parallelism", "model", "model_kind", "precision", "scale"]
-"""What two jobs may have in common."""
+Trait: TypeAlias = Literal["chip", "parallelism", "model", "model_kind", "precision", "scale", "engine"]
+"""What two jobs, or two servers, may have in common."""
 
 Traits: TypeAlias = "Mapping[Trait, str]"
 """What a job has: the chip's name; ways to split (`ways_to_split`); `model_family`; `dense`, `moe`, `mla_moe`; the kind
 of recipe or the compute dtype; `scale`."""
 
 MeasuredJobs: TypeAlias = "Mapping[Trait, Mapping[str, int]]"
-"""How many measured jobs of one kind of chip had each value of a trait."""
+"""How many measured jobs, or servers, of one series had each value of a trait."""
 
 EXCHANGE, COMMUNICATION, ANYTHING, EXPERTS, NARROW = "exchange", "communication", "anything", "experts", "narrow"
 
@@ -81,17 +81,50 @@ _SCALES: Final = (8, 64, 256, 1024, 4096, 16384)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What an interval is made of.
+
+    Attributes:
+        series: Estimates whose errors are of one sort, each with uncertainties of its own: of steps, kinds of chips.
+        parts: Uncertainties of the estimate itself.
+        traits: What it may have in common with measurements; an uncertainty of each.
+    """
+
+    series: tuple[str, ...]
+    parts: tuple[str, ...]
+    traits: tuple[Trait, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the uncertainties of a series.
+
+        >>> Terms(series=("TPU",), parts=("anything",), traits=("chip",)).names
+        ('anything', 'unseen_chip')
+        """
+        return (*self.parts, *(f"unseen_{trait}" for trait in self.traits))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Those of `Uncertainty.values`, series by series."""
+        return tuple(f"{series}.{name}" for series in self.series for name in self.names)
+
+
+STEP_TERMS: Final = Terms(series=("TPU", "GPU"), parts=(*PARTS, *WHOLE), traits=TRAITS)
+"""What the interval of a training step is made of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Uncertainty:
     """Half-widths of the 80% interval, as fractions, and what they rest on.
 
     Attributes:
-        values: By kind of chip and `PARTS`, `WHOLE` or a trait: `TPU.arithmetic`, `TPU.unseen_chip`.
-        measured_jobs: By kind of chip.
+        values: By series and name of `Terms`: `TPU.arithmetic`, `TPU.unseen_chip`.
+        measured_jobs: By series.
         facts: Every number with its source.
     """
 
     values: Mapping[str, float]
-    measured_jobs: Mapping[ChipKind, MeasuredJobs]
+    measured_jobs: Mapping[str, MeasuredJobs]
     facts: Mapping[str, Fact]
 
 
@@ -172,7 +205,7 @@ def measured_alike(traits: Traits, measured_jobs: MeasuredJobs) -> dict[Trait, i
 
 
 def half_width_fraction(
-    *, share_of_part: Mapping[str, float], uncertainty: Uncertainty, kind: ChipKind, traits: Traits
+    *, share_of_part: Mapping[str, float], uncertainty: Uncertainty, series: str, traits: Traits
 ) -> float:
     """Half of the interval's width over the estimate: low = expected/(1 + h), high = expected·(1 + h).
 
@@ -185,26 +218,19 @@ def half_width_fraction(
     >>> values = {"TPU.arithmetic": 0.06, "TPU.anything": 0.08, "TPU.unseen_chip": 0.24}
     >>> known = Uncertainty(values=values, measured_jobs={"TPU": {"chip": {"v5e": 99}}}, facts={})
     >>> shares = {"arithmetic": 1.0, "anything": 1.0}
-    >>> half_width_fraction(share_of_part=shares, uncertainty=known, kind="TPU", traits={})
+    >>> half_width_fraction(share_of_part=shares, uncertainty=known, series="TPU", traits={})
     0.1
-    >>> half_width_fraction(share_of_part=shares, uncertainty=known, kind="TPU", traits={"chip": "v3"})
+    >>> half_width_fraction(share_of_part=shares, uncertainty=known, series="TPU", traits={"chip": "v3"})
     0.26
 
     Args:
         share_of_part: Of `part_shares`.
         uncertainty: What is known of errors.
-        kind: Of chip.
+        series: Which uncertainties are meant.
         traits: Of the job and its plan.
     """
-    alike = measured_alike(traits, uncertainty.measured_jobs.get(kind, {}))
+    alike = measured_alike(traits, uncertainty.measured_jobs.get(series, {}))
     return hypot(
-        *(share * uncertainty.values[f"{kind}.{part}"] for part, share in share_of_part.items()),
-        *(unseen_share(jobs) * uncertainty.values[f"{kind}.unseen_{trait}"] for trait, jobs in alike.items()),
+        *(share * uncertainty.values[f"{series}.{part}"] for part, share in share_of_part.items()),
+        *(unseen_share(jobs) * uncertainty.values[f"{series}.unseen_{trait}"] for trait, jobs in alike.items()),
     )
-
-
-def uncertainty_keys() -> Iterator[str]:
-    """Every key that `Uncertainty.values` must have."""
-    for kind in ("TPU", "GPU"):
-        yield from (f"{kind}.{part}" for part in (*PARTS, *WHOLE))
-        yield from (f"{kind}.unseen_{trait}" for trait in TRAITS)

@@ -75,6 +75,7 @@ def assembled(document: AnyDocument, origin: Origin, *, folder: str) -> AnyJob:
             workload=serving,
             plan=serving_plan(document.plan, serving.batch, asked, origin),
             model_table=table,
+            calibration=_own_calibration(document.calibration, origin, folder=folder),
         )
     workload = _workload(document.workload, origin)
     plan = _plan(document.plan, hardware, origin)

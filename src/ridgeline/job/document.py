@@ -256,6 +256,7 @@ class _Document(_Table):
     version: Literal[1]
     model: Annotated[Annotated[str, Tag(_TEXT)] | Annotated[dict[str, Any], Tag(_TABLE)], _TextOrTable]
     hardware: Annotated[Annotated[str, Tag(_TEXT)] | Annotated[HardwareTable, Tag(_TABLE)], _TextOrTable]
+    calibration: str | None = None
 
 
 class JobDocument(_Document):
@@ -263,7 +264,6 @@ class JobDocument(_Document):
 
     workload: WorkloadTable
     plan: PlanTable = PlanTable()
-    calibration: str | None = None
 
 
 class ServingDocument(_Document):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ridgeline.hardware.slice import Slice
+    from ridgeline.job.own_calibration import OwnCalibration
     from ridgeline.job.traffic import Length, Trace
     from ridgeline.model.spec import ModelSpec
 
@@ -207,6 +208,7 @@ class ServingJob:
         workload: What to serve.
         plan: What is pinned.
         model_table: The inline table that describes the model; None where it has a name or a path.
+        calibration: The user's own, over what ships; None without.
     """
 
     model_reference: str
@@ -215,6 +217,7 @@ class ServingJob:
     workload: ServingWorkload
     plan: ServingPlan = field(default_factory=ServingPlan)
     model_table: Mapping[str, object] | None = None
+    calibration: OwnCalibration | None = None
 
     @property
     def is_as_published(self) -> bool:

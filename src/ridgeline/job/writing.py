@@ -63,7 +63,7 @@ def job_toml(job: AnyJob, *, folder: str = ".") -> str:
     tables = job_tables(job, folder=folder)
     if job.model_table is None:
         tables["model"] = path_to(job.model_reference, folder)
-    if not isinstance(job, ServingJob) and job.calibration is not None:
+    if job.calibration is not None:
         tables["calibration"] = relpath(job.calibration.folder, folder)
     top = [f"{key} = {_toml(value)}\n" for key, value in tables.items() if not isinstance(value, dict)]
     sections = [

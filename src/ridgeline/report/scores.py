@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from ridgeline.report.blocks import Cell, Table
 from ridgeline.units import format_fraction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ridgeline.report.blocks import Tone
     from ridgeline.report.jsonable import Json
+    from ridgeline.study.measured.measurement import Measurement
     from ridgeline.study.score import Score, ScoredRow
 
 _GOOD, _POOR = 0.08, 0.15
@@ -25,9 +26,25 @@ class _Validated(Protocol):
 
 
 _Row = TypeVar("_Row", bound=_Validated)
+_Case = TypeVar("_Case", bound="Measurement[Any, Any]")
+_Case_co = TypeVar("_Case_co", bound="Measurement[Any, Any]", covariant=True)
+
+
+class _Told(_Validated, Protocol[_Case_co]):
+    """The same with what was measured."""
+
+    @property
+    def case(self) -> _Case_co: ...
+
 
 OF_STEPS: Final = "means over jobs: rows of one chip, model, number of chips, sequence and precision are one job"
 """What a table of steps says of its means."""
+
+OF_SERVERS: Final = (
+    "beside the metric itself, of times per token and tokens/s alone; means over servers: rows of one chip, model, "
+    "number of chips, lengths and precision are one server"
+)
+"""What a table of servers says of its means."""
 
 
 def group_table(title: str, groups: Mapping[str, Mapping[str, Score]], shown: Mapping[str, str], *, note: str) -> Table:
@@ -116,3 +133,40 @@ def worst_of_clusters(rows: Iterable[_Row], *, most: int) -> list[_Row]:
     for row in sorted(rows, key=lambda each: -abs(each.scored.error)):
         worst.setdefault(row.scored.cluster, row)
     return list(worst.values())[:most]
+
+
+def worst_table(
+    rows: Iterable[_Told[_Case]],
+    *,
+    title: str,
+    most: int,
+    value: Callable[[_Case, float], str],
+    in_words: Callable[[_Case], str],
+    note: str,
+) -> Table:
+    """The worst row of each of the worst clusters.
+
+    Args:
+        rows: Measurements, each with its estimate.
+        title: Of the table.
+        most: So many clusters at the most.
+        value: A value as it is measured.
+        in_words: What a measurement is of.
+        note: What a row stands for.
+    """
+    return Table(
+        title=title,
+        columns=("case", "measured", "estimate", "error", "what it is"),
+        right=frozenset({1, 2, 3}),
+        rows=tuple(
+            (
+                Cell(text=row.case.id),
+                Cell(text=value(row.case, row.scored.measured)),
+                Cell(text=value(row.case, row.scored.expected)),
+                Cell(text=signed(row.scored.error), tone=tone_of(abs(row.scored.error))),
+                Cell(text=in_words(row.case)),
+            )
+            for row in worst_of_clusters(rows, most=most)
+        ),
+        note=note,
+    )

@@ -13,7 +13,6 @@ from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Report, 
 from ridgeline.report.chart import Axis, Chart, Curve, Mark
 from ridgeline.report.derivations import derivations_json
 from ridgeline.report.jsonable import Json, jsonable
-from ridgeline.report.serving_interval import interval_json
 from ridgeline.report.train import VERDICTS, part_json
 from ridgeline.search.serving.answer import NoServingPlan
 from ridgeline.search.serving.dtypes import dtypes_in_words
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         ServeAnswer,
         ServingBound,
         ServingChoice,
+        ServingInterval,
         ServingPoint,
         Simulation,
     )
@@ -95,7 +95,7 @@ def serve_json(answer: ServeAnswer) -> dict[str, Json]:
     return {
         "job": jsonable(job_tables(answer.job)),
         "best": best,
-        "interval": interval_json(answer),
+        "interval": _interval_json(answer.interval),
         "frontier": [_point_json(point) for point in answer.frontier],
         "rejected": jsonable(answer.rejected),
         "narrower": [{"saving_fraction": each.saving_fraction} | _point_json(each.point) for each in answer.narrower],
@@ -176,8 +176,8 @@ def _best_rows(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
     if plan.cache == "spread":
         yield "KV cache", Cell(text="shared out beyond its heads: sequences first, then the tokens of one")
     yield "precision", Cell(text=dtypes_in_words(plan.dtypes))
-    yield "first token", Cell(text=_times(best.ttft))
-    yield "per token", Cell(text=_times(best.tpot), tone="strong")
+    yield "first token", Cell(text=_times(best.ttft, answer.interval.ttft_s))
+    yield "per token", Cell(text=_times(best.tpot, answer.interval.tpot_s), tone="strong")
     yield from _simulated_rows(best)
     step = best.step
     bound = (
@@ -185,7 +185,8 @@ def _best_rows(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
     )
     yield "pass", Cell(text=bound)
     user = format_count(best.tokens_per_s_per_user)
-    rates = f"{format_count(best.tokens_per_s_per_chip)} tokens/s per chip, {user} per user"
+    low, high = (format_count(end) for end in answer.interval.tokens_per_s_per_chip)
+    rates = f"{format_count(best.tokens_per_s_per_chip)} tokens/s per chip ({low} to {high}), {user} per user"
     yield "throughput", Cell(text=rates, tone="strong")
     yield "waits for", Cell(text=f"{_BOUNDS[best.bound]}: {best.bound_reason}")
     word, tone = VERDICTS[memory.verdict]
@@ -210,9 +211,10 @@ def _simulated_rows(best: ServingPoint) -> Iterator[tuple[str, Cell]]:
     yield "served", Cell(text=f"{rates}; {busy}{preempted}")
 
 
-def _times(times: Quantiles) -> str:
-    """The mean, and where they are known, what half, nine of ten and 99 of 100 requests stay below."""
-    mean = f"{format_seconds(times.mean_s)} (mean)"
+def _times(times: Quantiles, interval: tuple[float, float] | None = None) -> str:
+    """The mean (and its interval), and where known, what half, nine of ten and 99 of 100 requests stay below."""
+    between = "" if interval is None else f"; {' to '.join(map(format_seconds, interval))}"
+    mean = f"{format_seconds(times.mean_s)} (mean{between})"
     if not isfinite(times.p99_s):
         return mean
     tails = {"p50": times.p50_s, "p90": times.p90_s, "p99": times.p99_s}
@@ -420,6 +422,14 @@ def _assumptions(answer: ServeAnswer) -> Iterator[Cell]:
 def _quantiles_json(times: Quantiles) -> dict[str, Json]:
     found = {"mean": times.mean_s, "p50": times.p50_s, "p90": times.p90_s, "p99": times.p99_s}
     return {name: jsonable(value) for name, value in found.items()}
+
+
+def _interval_json(interval: ServingInterval) -> dict[str, Json]:
+    ends = {key: getattr(interval, key) for key in ("ttft_s", "tpot_s", "tokens_per_s_per_chip")}
+    return {
+        **{key: {"low": jsonable(low), "high": jsonable(high)} for key, (low, high) in ends.items()},
+        "widened_by": list(interval.widened_by),
+    }
 
 
 def _point_json(point: ServingPoint) -> dict[str, Json]:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ridgeline.job.mesh import mesh_in_words
-from ridgeline.report.blocks import Cell, Facts, Paragraphs, Report, Table
+from ridgeline.report.blocks import Cell, Facts, Report, Table
 from ridgeline.report.chart import Axis, Chart, Curve, Scatter
 from ridgeline.report.jsonable import Json, jsonable
+from ridgeline.report.not_used import not_used
 from ridgeline.report.scores import OF_STEPS, group_table, score_json, signed, tone_of, width_of, worst_of_clusters
 from ridgeline.report.validate_serving import serving_json, serving_pieces, serving_row_json
 from ridgeline.study.score import CLOSE
 from ridgeline.units import format_bytes, format_count, format_fraction, format_seconds, format_things
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ridgeline.report.blocks import Piece, Tone
     from ridgeline.study.measured.case import MeasuredCase
+    from ridgeline.study.measured.measurement import Measurement
     from ridgeline.study.score import RankAgreement, Score
     from ridgeline.study.validate import ValidateAnswer, ValidatedMemory, ValidatedRow
 
@@ -41,7 +43,6 @@ _WORST = 12
 _TELLING = 3
 _ROOM = 1.5
 _SAME = 0.01
-_MOST_REASONS = 12
 
 
 def validate_report(answer: ValidateAnswer) -> Report:
@@ -85,23 +86,40 @@ def steps_chart(rows: Sequence[tuple[MeasuredCase, float]]) -> Chart:
     Args:
         rows: Measured cases, each with the expected time of its step.
     """
-    by_chip: dict[str, list[tuple[MeasuredCase, float]]] = {}
-    for case, expected_s in rows:
-        by_chip.setdefault(case.chip, []).append((case, expected_s))
+    return against_chart(
+        [(case, case.step_s, expected_s) for case, expected_s in rows],
+        title="Time of a step: estimate against measurement",
+        shown=format_seconds,
+    )
+
+
+def against_chart(
+    rows: Sequence[tuple[Measurement[Any, Any], float, float]], *, title: str, shown: Callable[[float], str]
+) -> Chart:
+    """Estimates against measurements, dots coloured by chip; the diagonal, and 15% on either side of it.
+
+    Args:
+        rows: Measurements, each with its value and the estimate.
+        title: Of the chart.
+        shown: A value in words.
+    """
+    by_chip: dict[str, list[tuple[Measurement[Any, Any], float, float]]] = {}
+    for row in rows:
+        by_chip.setdefault(row[0].chip, []).append(row)
     scatters = tuple(
         Scatter(
             name=chip,
-            points=tuple((case.step_s, expected_s) for case, expected_s in those),
-            names=tuple(case.id for case, _ in those),
+            points=tuple((measured, expected) for _, measured, expected in those),
+            names=tuple(case.id for case, _, _ in those),
         )
         for chip, those in sorted(by_chip.items())
     )
     values = [value for scatter in scatters for point in scatter.points for value in point]
     low, high = min(values) / _ROOM, max(values) * _ROOM
     return Chart(
-        title="Time of a step: estimate against measurement",
-        x=Axis(title="measured", low=low, high=high, shown=format_seconds),
-        y=Axis(title="estimate", low=low, high=high, shown=format_seconds),
+        title=title,
+        x=Axis(title="measured", low=low, high=high, shown=shown),
+        y=Axis(title="estimate", low=low, high=high, shown=shown),
         curves=(
             Curve(name="equal", points=((low, low), (high, high)), reference=True),
             *(_edge(name, factor, low, high) for name, factor in (("15% more", 1 + CLOSE), ("15% less", 1 - CLOSE))),
@@ -140,7 +158,7 @@ def _pieces(answer: ValidateAnswer) -> Iterator[Piece]:
     if answer.memory:
         yield _memory_table(answer.memory)
     if answer.skipped:
-        yield _skipped(answer)
+        yield not_used(answer.skipped, answer.considered)
 
 
 def _facts(answer: ValidateAnswer, found: Score) -> Facts:
@@ -214,20 +232,6 @@ def _memory_table(runs: Sequence[ValidatedMemory]) -> Table:
             for run in runs
         ),
     )
-
-
-def _skipped(answer: ValidateAnswer) -> Paragraphs:
-    reasons = Counter(each.reason for each in answer.skipped)
-    firsts = {each.reason: each.id for each in reversed(answer.skipped)}
-    lines = [
-        Cell(text=f"{count:,} × {reason}: {firsts[reason]}{', …' if count > 1 else ''}")
-        for reason, count in reasons.most_common(_MOST_REASONS)
-    ]
-    if len(reasons) > _MOST_REASONS:
-        lines.append(
-            Cell(text=f"and {len(reasons) - _MOST_REASONS:,} other reasons; --json lists every record", tone="dim")
-        )
-    return Paragraphs(title=f"Not used: {len(answer.skipped):,} of {answer.considered:,} records", lines=tuple(lines))
 
 
 def _verdicts(runs: Sequence[ValidatedMemory]) -> dict[str, int]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.job.mesh import mesh_in_words
-from ridgeline.report.blocks import Cell, Table
-from ridgeline.report.scores import group_table, score_json, signed, tone_of, worst_of_clusters
+from ridgeline.report.scores import OF_SERVERS, group_table, score_json, worst_table
+from ridgeline.search.serving.interval import serving_widened_by
 from ridgeline.units import format_count, format_seconds, format_things
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from ridgeline.report.blocks import Piece
     from ridgeline.report.jsonable import Json
+    from ridgeline.study.measured.serving_case import ServingCase
     from ridgeline.study.validate import ValidateAnswer
     from ridgeline.study.validate_serving import ValidatedServing
 
@@ -27,10 +28,6 @@ _SHOWN_GROUPS: Final = {
     "chips": "by chips of a server",
     "job_states": "by what a job can state",
 }
-OF_SERVERS: Final = (
-    "beside the metric itself, of times per token and tokens/s alone; means over servers: rows of one chip, model, "
-    "number of chips, lengths and precision are one server"
-)
 _WORST: Final = 8
 
 
@@ -42,7 +39,14 @@ def serving_pieces(answer: ValidateAnswer) -> Iterator[Piece]:
         _SHOWN_GROUPS,
         note=OF_SERVERS,
     )
-    yield _worst_table([row for row in answer.serving if row.case.metric != "ttft_s"])
+    yield worst_table(
+        [row for row in answer.serving if row.case.metric != "ttft_s"],
+        title="Worst servers",
+        most=_WORST,
+        value=server_value,
+        in_words=server_in_words,
+        note="the worst row of a server stands for it",
+    )
 
 
 def serving_json(answer: ValidateAnswer) -> dict[str, Json]:
@@ -70,6 +74,7 @@ def serving_row_json(row: ValidatedServing) -> dict[str, Json]:
         "high": scored.high,
         "error": scored.error,
         "source_of_measured": case.source_of_measured,
+        "widened_by": list(serving_widened_by(case.job, case.job.plan.dtypes, case.engine.name)),
         "assumed": list(case.assumed),
         "not_stated": case.not_stated or None,
         "quality": case.quality,
@@ -88,29 +93,13 @@ def serving_row_json(row: ValidatedServing) -> dict[str, Json]:
     }
 
 
-def _worst_table(rows: Sequence[ValidatedServing]) -> Table:
-    """The worst row of each of the worst clusters."""
-    return Table(
-        title="Worst servers",
-        columns=("case", "measured", "estimate", "error", "what it is"),
-        right=frozenset({1, 2, 3}),
-        rows=tuple(_worst_row(row) for row in worst_of_clusters(rows, most=_WORST)),
-        note="the worst row of a server stands for it",
-    )
-
-
-def _worst_row(row: ValidatedServing) -> tuple[Cell, ...]:
-    case, scored = row.case, row.scored
+def server_in_words(case: ServingCase) -> str:
+    """Model, slice, mesh, load and engine."""
     requests = "all requests queued" if case.job.workload.batch is None else f"{case.job.workload.batch:,} requests"
     setup = f"{mesh_in_words(case.job.plan.decode)}, {requests}, {case.engine.name}"
-    return (
-        Cell(text=case.id),
-        Cell(text=_value(row, scored.measured)),
-        Cell(text=_value(row, scored.expected)),
-        Cell(text=signed(scored.error), tone=tone_of(abs(scored.error))),
-        Cell(text=f"{case.model} in {case.precision} on {case.job.hardware.name}: {setup}"),
-    )
+    return f"{case.model} in {case.precision} on {case.job.hardware.name}: {setup}"
 
 
-def _value(row: ValidatedServing, value: float) -> str:
-    return format_seconds(value) if row.case.unit == "s" else f"{format_count(value)}/s"
+def server_value(case: ServingCase, value: float) -> str:
+    """A time, or tokens/s."""
+    return format_seconds(value) if case.unit == "s" else f"{format_count(value)}/s"

@@ -19,7 +19,7 @@ from ridgeline.model.kind import model_kind
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ridgeline.cost.uncertainty import Traits, Uncertainty
+    from ridgeline.cost.uncertainty import MeasuredJobs, Trait, Traits, Uncertainty
     from ridgeline.cost.work import Part
     from ridgeline.job.job import Job
     from ridgeline.model.spec import ModelSpec
@@ -39,7 +39,7 @@ def interval_half_width(job: Job, degrees: Mapping[str, float], step: Part) -> f
     return half_width_fraction(
         share_of_part=model_part_shares(step, job.model),
         uncertainty=job_uncertainty(job),
-        kind=job.hardware.chip.kind,
+        series=job.hardware.chip.kind,
         traits=job_traits(job, degrees),
     )
 
@@ -93,7 +93,7 @@ def widened_by(job: Job, degrees: Mapping[str, float]) -> tuple[str, ...]:
         degrees: Of the plan, by mesh axis.
     """
     kind, traits = job.hardware.chip.kind, job_traits(job, degrees)
-    in_words = {
+    in_words: dict[Trait, str] = {
         "chip": f"on {traits['chip']}",
         "parallelism": f"split by {' and '.join(traits['parallelism'].split())} on {kind}s",
         "model": f"of the family of {job.model.name} on {kind}s",
@@ -101,9 +101,21 @@ def widened_by(job: Job, degrees: Mapping[str, float]) -> tuple[str, ...]:
         "precision": f"in {traits['precision']} on {kind}s",
         "scale": f"on {traits['scale']} {kind}s",
     }
-    alike = measured_alike(traits, job_uncertainty(job).measured_jobs[kind])
-    return tuple(f"{_how_few(jobs)} {in_words[trait]}" for trait, jobs in alike.items() if jobs < _FEW)
+    return few_measured(traits, job_uncertainty(job).measured_jobs[kind], in_words, of="job")
 
 
-def _how_few(jobs: int) -> str:
-    return {0: "no measured job", 1: "only one measured job"}.get(jobs, f"only {jobs} measured jobs")
+def few_measured(traits: Traits, measured: MeasuredJobs, in_words: Mapping[Trait, str], *, of: str) -> tuple[str, ...]:
+    """The traits that few measurements had, or none, in words.
+
+    Args:
+        traits: Of what is estimated.
+        measured: How many had each.
+        in_words: Every trait.
+        of: What was measured.
+    """
+    alike = measured_alike(traits, measured)
+    return tuple(f"{_how_few(count, of)} {in_words[trait]}" for trait, count in alike.items() if count < _FEW)
+
+
+def _how_few(count: int, of: str) -> str:
+    return {0: f"no measured {of}", 1: f"only one measured {of}"}.get(count, f"only {count} measured {of}s")

@@ -23,6 +23,7 @@ from ridgeline.search.serving.dtypes import (
 )
 from ridgeline.search.serving.estimate import serving_point
 from ridgeline.search.serving.explain import explain_serving
+from ridgeline.search.serving.interval import serving_interval
 from ridgeline.search.serving.laws import decode_laws
 from ridgeline.search.serving.meshes import serving_meshes
 from ridgeline.search.serving.setting import serving_machine
@@ -133,16 +134,18 @@ def serve(
         raise _queued(job, best, rejected, statistics)
     found, index = searched[int(ranked.of[chosen])].found, int(ranked.index[chosen])
     price = next(iter(job.hardware.chip.prices), None)
+    interval = serving_interval(job, best)
     return ServeAnswer(
         job=job,
         best=best,
+        interval=interval,
         frontier=tuple(_frontier_points(job, searched, ranked)),
         rejected=rejected,
         narrower=tuple(_gains(job, asked, best)),
         laws=decode_laws(found, index),
         slices=asked,
         search=statistics,
-        assumptions=assumptions(job, best),
+        assumptions=assumptions(job, best, interval),
         notes=serving_notes(job, best),
         price_source="" if price is None else price.in_words,
         derivations=tuple(explain_serving(job, found, index, best)),

@@ -147,6 +147,10 @@ def validate(*paths: str, calibration: str | None = None, progress: Progress | N
         cases = replace(
             cases,
             training=tuple(replace(case, job=replace(case.job, calibration=own)) for case in cases.training),
+            serving=tuple(
+                replace(case, job=replace(case.job, calibration=own)) if own.text(f"{case.kind}.toml") else case
+                for case in cases.serving
+            ),
         )
     return validate_cases(cases, progress=progress)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Final
 
-from ridgeline.cost.serving.calibration import load_serving_calibration
 from ridgeline.errors import InputError, RidgelineError
+from ridgeline.search.serving.interval import serving_half_width
 from ridgeline.search.serving.pinned import pinned_server
 from ridgeline.study.measured.case import Skipped
 from ridgeline.study.score import ScoredRow, score
@@ -67,10 +67,8 @@ def _row(case: ServingCase, server: PinnedServer) -> ValidatedServing:
         raise InputError(
             "the estimate is not a number", where=case.id, value=expected, expected=case.metric, fix="report it"
         )
-    calibration = load_serving_calibration(case.kind)
-    width = 1.0 + calibration.half_width_fraction(
-        case.chip, case.engine.name, has_experts="moe" in case.model_kind, is_first=case.metric == "ttft_s"
-    )
+    is_first = case.metric == "ttft_s"
+    width = 1.0 + serving_half_width(case.job, case.job.plan.dtypes, case.engine.name, is_first=is_first)
     scored = ScoredRow(
         cluster=case.cluster, measured=case.measured, expected=expected, low=expected / width, high=expected * width
     )

@@ -1,28 +1,30 @@
 """What measured servers say of chips and engines: `calibration/serving/KIND.toml` becomes a `ServingEfficiency`.
 
 A file holds, for TPUs or for GPUs, what chips and engines of the kind have in common (`[weights]`), a factor on it of
-each chip that was measured (`[chip.h100.weights]`) and of each engine (`[engine.vllm.weights]`), and how far estimates
-are off (`[interval.token]`). A chip or an engine that is not there has what all have in common. How the numbers were
-obtained stands in `docs/serving_accuracy.md`.
+each chip that was measured (`[chip.h100.weights]`) and of each engine (`[engine.vllm.weights]`). A chip or an engine
+that is not there has what all have in common. How far estimates are off stands beside, in `serving_uncertainty.toml`.
+How the numbers were obtained stands in `docs/serving_accuracy.md`.
 """
 
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib import resources
-from math import hypot
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ridgeline.cost.serving.efficiency import LARGEST, ServingEfficiency
+from ridgeline.cost.calibration import parse_uncertainty
+from ridgeline.cost.serving.efficiency import LARGEST, PRIORS, ServingEfficiency
+from ridgeline.cost.uncertainty import ANYTHING, EXPERTS, Terms
 from ridgeline.errors import InputError
 from ridgeline.hardware.chip import Fact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ridgeline.cost.uncertainty import Uncertainty
     from ridgeline.hardware.chip import ChipKind
 
 FOLDER: Final = "serving"
@@ -31,9 +33,24 @@ FOLDER: Final = "serving"
 KEYS: Final = tuple(field.name for field in fields(ServingEfficiency))
 """Of an efficiency."""
 
-INTERVAL_KEYS: Final = ("token", "experts", "first", "unseen_chip", "unseen_engine")
-"""Half-widths of 80% intervals: of times per token; of those where tokens are routed; of the time to the first token;
-and what a chip, or an engine, that was never measured adds to each."""
+SERVING_UNCERTAINTY_FILE: Final = "serving_uncertainty.toml"
+"""How far estimates are off, in the same folder."""
+
+SERVING_TERMS: Final = Terms(
+    series=("TPU_token", "TPU_first", "GPU_token", "GPU_first"),
+    parts=(ANYTHING, EXPERTS),
+    traits=("chip", "engine", "model", "precision"),
+)
+"""What the intervals of a server are made of: of times per token and tokens/s, and of the time to the first token."""
+
+
+def serving_series(kind: ChipKind, *, is_first: bool) -> str:
+    """Which uncertainties are meant.
+
+    >>> serving_series("TPU", is_first=True)
+    'TPU_first'
+    """
+    return f"{kind}_{'first' if is_first else 'token'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,39 +68,20 @@ class ServingCalibration:
         found = {key: self._value(key, chip, engine) for key in KEYS}
         return ServingEfficiency(**found)
 
-    def interval_fraction(self, key: str) -> float:
-        """A half-width of `INTERVAL_KEYS`."""
-        return self.facts[f"interval.{key}"].value
-
-    def half_width_fraction(self, chip: str, engine: str, *, has_experts: bool, is_first: bool) -> float:
-        """Half of the width of an 80% interval over its estimate: low = expected/(1 + h), high = expected·(1 + h).
-
-        Formula: h = √(u_token² + u_experts² + u_unseen²), of the time to the first token √(u_first² + u_unseen²)
-
-        Assumes: what is not known of tokens' routing, of a chip and of an engine does not depend on each other.
-
-        Source: Ridgeline docs/serving_accuracy.md.
-
-        Args:
-            chip: Name.
-            engine: Name.
-            has_experts: Whether tokens are routed.
-            is_first: Of the time to the first token.
-        """
-        unseen = [what for what, name in (("chip", chip), ("engine", engine)) if not self.has_measured(what, name)]
-        own = ("first",) if is_first else ("token", *(("experts",) if has_experts else ()))
-        return hypot(*(self.interval_fraction(key) for key in (*own, *(f"unseen_{what}" for what in unseen))))
-
-    def has_measured(self, what: str, name: str) -> bool:
-        """Whether a `chip` or an `engine` of that name was measured."""
-        return any(key.startswith(f"{what}.{name}.") for key in self.facts)
-
     def _value(self, key: str, chip: str, engine: str) -> float:
         factors = [self.facts.get(f"chip.{chip}.{key}"), self.facts.get(f"engine.{engine}.{key}")]
         value = self.facts[key].value
         for fact in factors:
             value *= 1.0 if fact is None else fact.value
         return min(value, LARGEST[key])
+
+
+def prior_serving_calibration(kind: ChipKind) -> ServingCalibration:
+    """What is known of a kind of chip before any server was measured: no chip and no engine differs."""
+    source = "Ridgeline cost/serving/efficiency.py"
+    return ServingCalibration(
+        facts={key: Fact(value=value, kind="derived", source=source) for key, value in asdict(PRIORS[kind]).items()}
+    )
 
 
 @cache
@@ -95,6 +93,17 @@ def load_serving_calibration(kind: ChipKind) -> ServingCalibration:
     """
     file = resources.files("ridgeline.cost") / "calibration" / FOLDER / f"{kind}.toml"
     return parse_serving_calibration(file.read_text(encoding="utf-8"), where=file.name)
+
+
+@cache
+def load_serving_uncertainty() -> Uncertainty:
+    """How far estimates of servers are off, as it ships.
+
+    >>> 0 < load_serving_uncertainty().values["GPU_token.anything"] < 0.5
+    True
+    """
+    file = resources.files("ridgeline.cost") / "calibration" / FOLDER / SERVING_UNCERTAINTY_FILE
+    return parse_uncertainty(file.read_text(encoding="utf-8"), where=file.name, terms=SERVING_TERMS)
 
 
 def parse_serving_calibration(text: str, *, where: str) -> ServingCalibration:
@@ -114,10 +123,9 @@ def parse_serving_calibration(text: str, *, where: str) -> ServingCalibration:
             "not a TOML file", where=where, value=str(error), expected="TOML", fix="mend the line it names"
         ) from error
     facts = dict(_facts(table, where))
-    wanted = {*KEYS, *(f"interval.{key}" for key in INTERVAL_KEYS)}
-    unknown = {key for key in facts if key.rpartition(".")[2] not in {*KEYS, *INTERVAL_KEYS}}
-    if wrong := sorted((wanted - facts.keys()) | unknown):
-        raise _malformed(where, wrong[0], "missing" if wrong[0] in wanted else "unknown")
+    unknown = {key for key in facts if key.rpartition(".")[2] not in KEYS}
+    if wrong := sorted((set(KEYS) - facts.keys()) | unknown):
+        raise _malformed(where, wrong[0], "missing" if wrong[0] in KEYS else "unknown")
     return ServingCalibration(facts=MappingProxyType(facts))
 
 

@@ -208,12 +208,30 @@ class DtypeGain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServingInterval:
+    """What eight of ten measured servers lie between.
+
+    Attributes:
+        ttft_s: Lower and upper end of the mean time to the first token.
+        tpot_s: Of the mean time per output token.
+        tokens_per_s_per_chip: Of output tokens per second and chip.
+        widened_by: Why it is wider than it could be: what few measured servers had, or none.
+    """
+
+    ttft_s: tuple[float, float]
+    tpot_s: tuple[float, float]
+    tokens_per_s_per_chip: tuple[float, float]
+    widened_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeAnswer:
     """What `ridgeline serve` answers.
 
     Attributes:
         job: The question.
         best: The cheapest plan that meets the limits.
+        interval: Around its times and its throughput.
         frontier: Plans that no other beats in both tokens/s per chip and tokens/s per user, the cheapest first.
         rejected: Families that were refused, and why.
         narrower: What narrower precisions than the best plan's would bring, each where it saves more than wider ones.
@@ -228,6 +246,7 @@ class ServeAnswer:
 
     job: ServingJob
     best: ServingPoint
+    interval: ServingInterval
     frontier: tuple[ServingPoint, ...]
     rejected: tuple[Rejected, ...]
     narrower: tuple[DtypeGain, ...]

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.calibration import load_prior
 from ridgeline.cost.laws.speculation import kept_tokens
-from ridgeline.cost.serving.calibration import load_serving_calibration
+from ridgeline.cost.serving.calibration import load_serving_calibration, parse_serving_calibration
 from ridgeline.cost.serving.device import LANES, ServingSetting
 from ridgeline.cost.serving.drafting import Drafting
 from ridgeline.cost.serving.machine import ServingMachine
+from ridgeline.errors import InputError
 from ridgeline.job.serving import MTP
 from ridgeline.model.mtp import mtp_tree
 from ridgeline.model.tree import model_tree
 from ridgeline.search.serving.lengths import request_lengths
 
 if TYPE_CHECKING:
+    from ridgeline.cost.serving.calibration import ServingCalibration
     from ridgeline.hardware.slice import Slice
     from ridgeline.job.serving import ServingJob, Speculation
 
@@ -33,7 +36,7 @@ def serving_machine(job: ServingJob, hardware: Slice, *, engine: str = PLANNED_E
         hardware: The slice.
         engine: What runs it.
     """
-    calibration = load_serving_calibration(hardware.chip.kind)
+    calibration = job_serving_calibration(job)
     setting = ServingSetting(
         tree=model_tree(job.model),
         dtypes=job.plan.dtypes,
@@ -53,6 +56,34 @@ def serving_machine(job: ServingJob, hardware: Slice, *, engine: str = PLANNED_E
         tokens_of_page=job.plan.page_tokens,
         drafting=None if speculation is None else _drafting(job, speculation, setting),
     )
+
+
+def job_serving_calibration(job: ServingJob) -> ServingCalibration:
+    """What servers reach on a job's kind of chip: what ships, or the user's own in its place.
+
+    Raises:
+        InputError: The user's folder has no file of servers on that kind of chip, or it is malformed.
+    """
+    kind, own = job.hardware.chip.kind, job.calibration
+    if own is None:
+        return load_serving_calibration(kind)
+    name = f"{kind}.toml"
+    text = own.text(name)
+    if text is None:
+        raise InputError(
+            f"no calibration of servers on {kind}s in this folder",
+            where="calibration",
+            value=own.folder,
+            expected=f"a file {name}",
+            fix="write it: ridgeline calibrate --serving --from CASES --output FOLDER",
+        )
+    return _parsed(text, f"{own.folder}/{name}")
+
+
+@lru_cache(maxsize=8)
+def _parsed(text: str, where: str) -> ServingCalibration:
+    """Read once for all slices of a search."""
+    return parse_serving_calibration(text, where=where)
 
 
 def _drafting(job: ServingJob, speculation: Speculation, setting: ServingSetting) -> Drafting:

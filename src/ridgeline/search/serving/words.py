@@ -25,20 +25,23 @@ if TYPE_CHECKING:
     from ridgeline.job.serving import ServingJob, ServingWorkload, Statistic
     from ridgeline.job.traffic import Length
     from ridgeline.search.engine.latency import Quantiles
-    from ridgeline.search.serving.answer import ServingPoint
+    from ridgeline.search.serving.answer import ServingInterval, ServingPoint
     from ridgeline.search.serving.candidates import Candidates
 
 _FIXED: Final = ("weights", "draft_weights", "shared_prefix")
 """Parts of memory that do not grow with the sequences at once."""
 
 
-def assumptions(job: ServingJob, best: ServingPoint) -> tuple[str, ...]:
+def assumptions(job: ServingJob, best: ServingPoint, interval: ServingInterval) -> tuple[str, ...]:
     """Assumptions of one answer, most consequential first."""
-    return tuple(_assumptions(job, best))
+    return tuple(_assumptions(job, best, interval))
 
 
-def _assumptions(job: ServingJob, best: ServingPoint) -> Iterator[str]:
+def _assumptions(job: ServingJob, best: ServingPoint, interval: ServingInterval) -> Iterator[str]:
     yield f"{requests_in_words(job.workload)}; {_served_in_words(job, best)}"
+    yield from _interval(interval)
+    if job.calibration is not None:
+        yield f"what servers reach, as {job.calibration.folder} states it, takes the place of what ships"
     if job.workload.prompt_lengths is not None and job.workload.generate_lengths is not None:
         yield "how long a prompt is says nothing about its reply"
     yield from _cached_and_drafted(job)
@@ -61,6 +64,17 @@ def _assumptions(job: ServingJob, best: ServingPoint) -> Iterator[str]:
     if TRANSPOSE_AXIS in {*best.plan.decode, *best.plan.prefill}:
         yield "tp_transpose splits the other side of matrices: MaxText can (tensor_transpose), vLLM cannot; pin a mesh"
     yield from job.model.notes
+
+
+def _interval(interval: ServingInterval) -> Iterator[str]:
+    """How sure the estimates are, and what makes them less so."""
+    token, first = ((high / low) ** 0.5 for low, high in (interval.tpot_s, interval.ttft_s))
+    yield (
+        f"intervals: times per token and tokens/s divided and multiplied by {token:.3g}, the time to the first token "
+        f"by {first:.3g}, which holds eight of ten measured servers"
+    )
+    if interval.widened_by:
+        yield f"the intervals are wider, as there is {'; '.join(interval.widened_by)}"
 
 
 def _served_in_words(job: ServingJob, best: ServingPoint) -> str:

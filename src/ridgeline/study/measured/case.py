@@ -40,6 +40,25 @@ class MeasuredCase(Measurement[Job, Metric]):
         return job_traits(self.job, self.job.plan.mesh)
 
     @property
+    def series(self) -> str:
+        """The kind of chip."""
+        return self.kind
+
+    @property
+    def measured_s(self) -> float:
+        """The time of the step."""
+        return self.step_s
+
+    def scored_as(self, time_s: float) -> float:
+        """The same time, whatever was measured."""
+        return time_s
+
+    @property
+    def record_id(self) -> str:
+        """As in the source."""
+        return self.id
+
+    @property
     def lengths(self) -> str:
         """Tokens of a sequence."""
         return str(self.job.workload.seq_len)

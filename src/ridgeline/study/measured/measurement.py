@@ -11,6 +11,7 @@ from ridgeline.model.kind import ModelKind, model_kind
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ridgeline.cost.uncertainty import Traits
     from ridgeline.hardware.chip import ChipKind
     from ridgeline.job.job import Job
     from ridgeline.job.serving import ServingJob
@@ -74,6 +75,30 @@ class Measurement(ABC, Generic[_Job, _Metric]):
     @abstractmethod
     def lengths(self) -> str:
         """Of its sequences."""
+
+    @property
+    @abstractmethod
+    def traits(self) -> Traits:
+        """What it may have in common with others."""
+
+    @property
+    @abstractmethod
+    def series(self) -> str:
+        """Which uncertainties the interval of its estimate is made of (`cost.uncertainty.Terms`)."""
+
+    @property
+    @abstractmethod
+    def measured_s(self) -> float:
+        """What was measured, as a time."""
+
+    @abstractmethod
+    def scored_as(self, time_s: float) -> float:
+        """A time in the unit in which its estimates are scored."""
+
+    @property
+    @abstractmethod
+    def record_id(self) -> str:
+        """Its name among all that a fit sees."""
 
     @property
     def unit(self) -> str:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ridgeline.cost.serving.efficiency import PRIORS
+from ridgeline.cost.serving.calibration import prior_serving_calibration
 from ridgeline.errors import RidgelineError
+from ridgeline.search.serving.interval import serving_part_shares
 from ridgeline.search.serving.pinned import pinned_server
 from ridgeline.study.measured.case import Skipped
 from ridgeline.study.servers.parameters import SERVING_PARAMETERS, with_serving_factors
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ridgeline.cost.serving.calibration import ServingCalibration
     from ridgeline.cost.serving.efficiency import ServingEfficiency
     from ridgeline.hardware.chip import ChipKind
     from ridgeline.search.serving.pinned import PinnedServer
@@ -43,10 +45,12 @@ class ServingObservation:
     Attributes:
         case: The measurement.
         server: What was measured.
+        prior: Efficiencies of its chip under its engine before these servers were looked at.
     """
 
     case: ServingCase
     server: PinnedServer
+    prior: ServingEfficiency
 
     @property
     def kind(self) -> ChipKind:
@@ -74,12 +78,6 @@ class ServingObservation:
         return self.case.cluster + (_FIRST_CLUSTER if self.is_first else "")
 
     @property
-    def measured_s(self) -> float:
-        """A throughput as the time that a token takes one chip."""
-        is_rate = self.case.metric == "output_tokens_per_s_per_chip"
-        return 1.0 / self.case.measured if is_rate else self.case.measured
-
-    @property
     def deviation(self) -> float:
         """Of the logarithm of the measured time, beyond any model's reach."""
         return hypot(
@@ -99,20 +97,28 @@ class ServingObservation:
             case "output_tokens_per_s_per_chip":
                 return 1.0 / times.output_tokens_per_s_per_chip
 
+    def shares(self, factors: Mapping[str, NDArray[np.float64]]) -> Mapping[str, float]:  # noqa: ARG002 - as of steps
+        """What uncertainties are multiplied by: the whole, whatever the factors."""
+        return serving_part_shares(self.case.job.model)
+
     def expected_s(self, factors: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
         """The time under trial factors on the prior, a column of them each."""
         count = len(next(iter(factors.values())))
-        found = self.time_s(with_serving_factors(PRIORS[self.kind], factors))
+        found = self.time_s(with_serving_factors(self.prior, factors))
         return np.broadcast_to(np.asarray(found, dtype=np.float64), (count,))
 
 
 def serving_observations(
-    cases: Sequence[ServingCase], *, progress: Callable[[str, float], None] | None = None
+    cases: Sequence[ServingCase],
+    *,
+    prior_of: Callable[[ChipKind], ServingCalibration] = prior_serving_calibration,
+    progress: Callable[[str, float], None] | None = None,
 ) -> tuple[list[ServingObservation], list[Skipped]]:
     """Cases made ready, and those that cannot be estimated, with the reason.
 
     Args:
         cases: Measurements.
+        prior_of: Efficiencies of a kind of chip before these servers were looked at.
         progress: Told how far it is.
     """
     none = {parameter.key: np.ones(1) for parameter in SERVING_PARAMETERS}
@@ -122,7 +128,11 @@ def serving_observations(
         if progress is not None:
             progress("reading measured servers", index / len(cases))
         try:
-            found = ServingObservation(case=case, server=pinned_server(case.job, case.engine))
+            found = ServingObservation(
+                case=case,
+                server=pinned_server(case.job, case.engine),
+                prior=prior_of(case.kind).efficiency(case.chip, case.engine.name),
+            )
         except RidgelineError as error:
             left_out.append(Skipped(id=case.id, reason=f"cannot be estimated: {str(error).splitlines()[0]}"))
             continue

@@ -1,134 +1,41 @@
-"""The record of a calibration to servers: held-out estimates, what was settled, how wide intervals are."""
+"""The record of a calibration to servers: what ships of the last one, and how held-out servers are grouped."""
 
 from __future__ import annotations
 
-import csv
-from dataclasses import dataclass
 from importlib import resources
-from io import StringIO
 from typing import TYPE_CHECKING, Final
 
-from ridgeline.cost.serving.calibration import FOLDER, INTERVAL_KEYS, KEYS, load_serving_calibration
+from ridgeline.cost.serving.calibration import FOLDER, KEYS, load_serving_calibration, load_serving_uncertainty
 from ridgeline.cost.serving.efficiency import PRIORS
 from ridgeline.study.measured.files import published_serving_cases
-from ridgeline.study.score import ScoredRow, score
-from ridgeline.study.steps.cross_validation import fold
+from ridgeline.study.steps.record import Record, read_record, record_groups
 from ridgeline.study.validate_serving import SERVING_GROUPS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from ridgeline.hardware.chip import ChipKind
     from ridgeline.study.measured.serving_case import ServingCase
     from ridgeline.study.score import Score
+    from ridgeline.study.steps.record import RecordedRow
 
-RECORD_FILE: Final = "held_out.csv"
-IN_SAMPLE: Final = "in_sample"
-BY_CLUSTER: Final = "clusters"
-
-SCHEMES: Final[Mapping[str, Callable[[ServingCase], str]]] = {
-    BY_CLUSTER: lambda case: fold(case.cluster),
-    "chips": lambda case: case.chip,
-    "engines": lambda case: case.engine.name,
-    "models": lambda case: case.model,
-}
-"""What is left out: tenths of the clusters; one chip; one engine; one model."""
-
-_COLUMNS: Final = (*SCHEMES, IN_SAMPLE)
+SERVING_RECORD_FILE: Final = "serving_held_out.csv"
+"""The name of the file that holds the estimates."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingRecordedRow:
-    """A measurement, and what fits that did not see it say.
-
-    Attributes:
-        case: The measurement.
-        expected: Estimate of what was measured, by scheme of cross-validation and `in_sample`.
-    """
-
-    case: ServingCase
-    expected: Mapping[str, float]
+def serving_record_groups(rows: Sequence[RecordedRow[ServingCase]]) -> Mapping[str, Mapping[str, Score]]:
+    """Errors of held-out clusters by group and its value; beside the metric itself, of times per token alone."""
+    of_tokens = [row for row in rows if row.case.metric != "ttft_s"]
+    return record_groups(of_tokens, SERVING_GROUPS) | record_groups(rows, {"metric": SERVING_GROUPS["metric"]})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingRecord:
-    """What is to be told of a calibration.
-
-    Attributes:
-        rows: Every measurement that was used.
-        settled: Prior and fitted value, by chip and engine, and key.
-        interval: Half-widths, by kind of chip and key.
-    """
-
-    rows: tuple[ServingRecordedRow, ...]
-    settled: Mapping[str, Mapping[str, tuple[float, float]]]
-    interval: Mapping[ChipKind, Mapping[str, float]]
-
-    def scored(self, row: ServingRecordedRow, scheme: str = BY_CLUSTER) -> ScoredRow:
-        """A row beside the estimate of a scheme."""
-        expected = row.expected[scheme]
-        width = 1.0 + half_width_fraction(row.case, self.interval[row.case.kind])
-        return ScoredRow(
-            cluster=row.case.cluster,
-            measured=row.case.measured,
-            expected=expected,
-            low=expected / width,
-            high=expected * width,
-        )
-
-    def scores(self, scheme: str, metrics: Sequence[str]) -> Mapping[str, Score]:
-        """Errors of some metrics, by kind of chip."""
-        return self._scores(scheme, [row for row in self.rows if row.case.metric in metrics], lambda case: case.kind)
-
-    @property
-    def groups(self) -> Mapping[str, Mapping[str, Score]]:
-        """Errors of held-out clusters, by what `validate` groups by."""
-        of_tokens = [row for row in self.rows if row.case.metric != "ttft_s"]
-        return {
-            name: self._scores(BY_CLUSTER, list(self.rows) if name == "metric" else of_tokens, key)
-            for name, key in SERVING_GROUPS.items()
-        }
-
-    def _scores(
-        self, scheme: str, rows: Sequence[ServingRecordedRow], key: Callable[[ServingCase], str]
-    ) -> dict[str, Score]:
-        grouped: dict[str, list[ScoredRow]] = {}
-        for row in rows:
-            grouped.setdefault(key(row.case), []).append(self.scored(row, scheme))
-        return {name: found for name, those in sorted(grouped.items()) if (found := score(those)) is not None}
-
-
-def half_width_fraction(case: ServingCase, interval: Mapping[str, float]) -> float:
-    """Half of the width of the interval of a measured server, as a fraction of its estimate."""
-    if case.metric == "ttft_s":
-        return interval["first"]
-    experts = interval["experts"] if "moe" in case.model_kind else 0.0
-    return float((interval["token"] ** 2 + experts**2) ** 0.5)
-
-
-def record_csv(record: ServingRecord) -> dict[str, str]:
-    """The text of a record, by the name of its file."""
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("id", "metric", *_COLUMNS))
-    for row in record.rows:
-        writer.writerow((row.case.id, row.case.metric, *(f"{row.expected[name]:.5g}" for name in _COLUMNS)))
-    return {RECORD_FILE: text.getvalue()}
-
-
-def shipped_serving_record() -> ServingRecord:
+def shipped_serving_record() -> Record[ServingCase]:
     """The record of the calibration that ships."""
-    file = resources.files("ridgeline.cost") / "calibration" / FOLDER / RECORD_FILE
-    by_name = {(case.id, case.metric): case for case in published_serving_cases().serving}
-    rows = tuple(
-        ServingRecordedRow(case=case, expected={name: float(line[name]) for name in _COLUMNS})
-        for line in csv.DictReader(StringIO(file.read_text(encoding="utf-8")))
-        for case in [by_name.get((line["id"], line["metric"]))]
-        if case is not None
-    )
+    file = resources.files("ridgeline.cost") / "calibration" / FOLDER / SERVING_RECORD_FILE
+    rows = read_record(file.read_text(encoding="utf-8"), published_serving_cases().serving)
     cells = {f"{row.case.chip} {row.case.engine.name}": row.case for row in rows}
-    return ServingRecord(
+    return Record(
         rows=rows,
+        groups=serving_record_groups(rows),
         settled={
             cell: {
                 key: (float(getattr(PRIORS[case.kind], key)), float(getattr(fitted, key)))
@@ -137,8 +44,6 @@ def shipped_serving_record() -> ServingRecord:
             }
             for cell, case in sorted(cells.items())
         },
-        interval={
-            kind: {key: load_serving_calibration(kind).interval_fraction(key) for key in INTERVAL_KEYS}
-            for kind in PRIORS
-        },
+        held={},
+        uncertainties=load_serving_uncertainty().values,
     )

@@ -6,18 +6,24 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from ridgeline.cost.serving.calibration import SERVING_TERMS, SERVING_UNCERTAINTY_FILE, prior_serving_calibration
 from ridgeline.cost.serving.efficiency import PRIORS
+from ridgeline.hardware.chip import Fact
 from ridgeline.study.servers.parameters import SERVING_PARAMETERS
+from ridgeline.study.steps.writing import FileOfUncertainties
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from datetime import date
 
+    from ridgeline.cost.serving.calibration import ServingCalibration
     from ridgeline.hardware.chip import ChipKind
     from ridgeline.study.servers.observations import ServingObservation
     from ridgeline.study.steps.fit import Fits
 
-_SOURCE: Final = "Ridgeline docs/serving_accuracy.md"
+OF_SERVERS: Final = FileOfUncertainties(
+    name=SERVING_UNCERTAINTY_FILE, terms=SERVING_TERMS, of="measurement", page="docs/serving_accuracy.md"
+)
 _SAME: Final = 0.005
 """A factor that is nearer to 1 is left out."""
 
@@ -25,8 +31,8 @@ _SAME: Final = 0.005
 def serving_toml(
     rows: Sequence[ServingObservation],
     fits: Fits,
-    interval: Mapping[ChipKind, Mapping[str, float]],
     *,
+    before: Callable[[ChipKind], ServingCalibration] = prior_serving_calibration,
     fitted_on: date,
 ) -> dict[str, str]:
     """The file of every kind of chip, by name.
@@ -34,36 +40,48 @@ def serving_toml(
     Args:
         rows: What was measured.
         fits: The first one saw all rows.
-        interval: Half-widths, by kind and key.
+        before: What was known of a kind of chip, on which the fit's numbers are factors.
         fitted_on: The day.
     """
     files: dict[str, str] = {}
-    for kind, prior in PRIORS.items():
-        lines = [f"# What passes of servers reach on {kind}s. Method: docs/serving_accuracy.md."]
+    for kind in PRIORS:
+        known = before(kind).facts
         those = [index for index, row in enumerate(rows) if row.kind == kind]
-        note = _fitted_to(rows, fits, those, fitted_on)
+        facts: dict[str, Fact] = {}
         for parameter in SERVING_PARAMETERS:
-            before = float(getattr(prior, parameter.key))
-            factor = _factor(fits, kind, parameter.key)
-            said = f"Prior {before:.3g} ({parameter.why}). {note}"
-            value = min(before * factor, parameter.largest)
-            lines += _fact(parameter.key, value, "measured" if those else "derived", said)
-        for part in fits.parts:
-            what, _, name = part.partition(".")
-            engine_kind = name.rpartition(".")[2] if what == "engine" else kind
-            members = [index for index in those if part in rows[index].parts]
-            if what in PRIORS or not members or engine_kind != kind:
-                continue
-            plain = name.rpartition(".")[0] if what == "engine" else name
-            said = "A factor. " + _fitted_to(rows, fits, members, fitted_on)
-            for index, parameter in enumerate(SERVING_PARAMETERS):
-                factor = _factor(fits, part, parameter.key)
-                if index == 0 or abs(np.log(factor)) > _SAME:  # the first says that the part was measured
-                    lines += _fact(f"{what}.{plain}.{parameter.key}", factor, "measured", said)
-        for key, width in interval[kind].items():
-            lines += _fact(f"interval.{key}", width, "measured" if those else "derived", f"Half-width. {note}")
+            prior = known[parameter.key].value
+            value = min(prior * _factor(fits, kind, parameter.key), parameter.largest)
+            note = f"Prior {prior:.3g} ({parameter.why}). {_fitted_to(rows, fits, those, fitted_on)}"
+            facts[parameter.key] = _settled(value, note) if those else known[parameter.key]
+        facts |= {key: fact for key, fact in known.items() if key not in facts}
+        facts |= _parts(rows, fits, kind, known, fitted_on)
+        heading = f"# What passes of servers reach on {kind}s. Method: {OF_SERVERS.page}."
+        lines = [heading, *(line for key, fact in facts.items() for line in _lines(key, fact))]
         files[f"{kind}.toml"] = "\n".join(lines) + "\n"
     return files
+
+
+def _parts(
+    rows: Sequence[ServingObservation], fits: Fits, kind: ChipKind, known: Mapping[str, Fact], fitted_on: date
+) -> dict[str, Fact]:
+    """Factors of the chips and engines that were measured on a kind of chip."""
+    facts: dict[str, Fact] = {}
+    for part in fits.parts:
+        members = [index for index, row in enumerate(rows) if row.kind == kind and part in row.parts]
+        if part in PRIORS or not members:
+            continue
+        name = part.removesuffix(f".{kind}") if part.startswith("engine.") else part
+        note = "A factor. " + _fitted_to(rows, fits, members, fitted_on)
+        for parameter in SERVING_PARAMETERS:
+            key = f"{name}.{parameter.key}"
+            factor = _factor(fits, part, parameter.key) * (known[key].value if key in known else 1.0)
+            if abs(np.log(factor)) > _SAME or key in known:
+                facts[key] = _settled(factor, note)
+    return facts
+
+
+def _settled(value: float, note: str) -> Fact:
+    return Fact(value=value, kind="measured", source=f"Ridgeline {OF_SERVERS.page}", note=note)
 
 
 def _factor(fits: Fits, part: str, key: str) -> float:
@@ -74,15 +92,15 @@ def _factor(fits: Fits, part: str, key: str) -> float:
     return float(fits.part_factors[0, fits.parts.index(part), keys.index(key)])
 
 
-def _fact(key: str, value: float, kind: str, note: str) -> Iterator[str]:
+def _lines(key: str, fact: Fact) -> Iterator[str]:
     quoted = ".".join(f'"{name}"' if not name.replace("_", "").isalnum() else name for name in key.split("."))
     yield from (
         "",
         f"[{quoted}]",
-        f"value = {value:.3g}",
-        f'kind = "{kind}"',
-        f'source = "{_SOURCE}"',
-        f'note = "{note}"',
+        f"value = {fact.value:.3g}",
+        f'kind = "{fact.kind}"',
+        f'source = "{fact.source}"',
+        f'note = "{fact.note}"',
     )
 
 
@@ -90,8 +108,8 @@ def _fitted_to(rows: Sequence[ServingObservation], fits: Fits, those: Sequence[i
     """What a number rests on, and what the fit leaves of the errors of times per token."""
     tokens = [index for index in those if not rows[index].is_first]
     if not tokens:
-        return "A prior: no server of the kind was measured."
-    errors = np.array([fits.expected_s[0, index] / rows[index].measured_s - 1 for index in tokens])
+        return f"Fitted on {fitted_on.isoformat()} to {len(those)} times to the first token."
+    errors = np.array([fits.expected_s[0, index] / rows[index].case.measured_s - 1 for index in tokens])
     clusters = len({rows[index].cluster for index in tokens})
     return (
         f"Fitted on {fitted_on.isoformat()} to {len(those)} measurements of {clusters} servers. "

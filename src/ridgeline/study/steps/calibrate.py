@@ -12,34 +12,36 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ridgeline.cost.calibration import load_efficiency, load_prior, load_uncertainty
-from ridgeline.errors import InputError
-from ridgeline.study.measured.files import PUBLISHED, published_cases, read_cases
-from ridgeline.study.steps.cross_validation import BY_CLUSTER, SCHEMES, folds, held_out_s
-from ridgeline.study.steps.evidence import TERMS, count_jobs, evidence, joined
+from ridgeline.cost.uncertainty import STEP_TERMS
+from ridgeline.study.measured.files import published_cases
+from ridgeline.study.steps.cross_validation import folds
 from ridgeline.study.steps.fit import fit
-from ridgeline.study.steps.interval import PRIORS, cross_validated_widths, fit_uncertainties
+from ridgeline.study.steps.given import given_cases, nothing_to_fit
+from ridgeline.study.steps.interval import STEP_INTERVAL, fit_intervals, measured_jobs
 from ridgeline.study.steps.observations import observations
 from ridgeline.study.steps.parameters import KINDS
-from ridgeline.study.steps.record import IN_SAMPLE, RECORD_FILE, Estimate, Record, RecordedRow, record_csv
+from ridgeline.study.steps.record import (
+    RECORD_FILE,
+    Calibration,
+    Record,
+    record_csv,
+    record_groups,
+    recorded_rows,
+    settled_values,
+)
 from ridgeline.study.steps.writing import steps_toml, uncertainty_toml
+from ridgeline.study.validate import GROUPS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from datetime import date
 
-    from numpy.typing import NDArray
-
     from ridgeline.cost.efficiency import Efficiency
-    from ridgeline.cost.uncertainty import MeasuredJobs, Uncertainty
-    from ridgeline.hardware.chip import ChipKind
-    from ridgeline.study.measured.case import Skipped
+    from ridgeline.cost.uncertainty import Uncertainty
+    from ridgeline.study.measured.case import MeasuredCase
     from ridgeline.study.measured.files import MeasuredCases
-    from ridgeline.study.steps.cross_validation import Folds
     from ridgeline.study.steps.fit import Fits
     from ridgeline.study.steps.observations import Observation
-
-SHIPPED: Final = "published"
-"""The word for the measurements that ship with the package, among paths of one's own."""
 
 IDENTIFIED: Final = 0.8
 """A parameter is settled where rows leave at most so much of its prior's standard deviation, on one chip at least."""
@@ -57,37 +59,11 @@ class _Before:
     efficiency: Callable[[str], Efficiency]
     uncertainty: Uncertainty | None
 
-    def priors(self, kind: str) -> NDArray[np.float64]:
-        """Uncertainties of a kind of chip; [terms]."""
-        known = self.uncertainty
-        return np.array([PRIORS[term] if known is None else known.values[f"{kind}.{term}"] for term in TERMS])
 
-    def measured_jobs(self, kind: ChipKind) -> MeasuredJobs:
-        """Jobs that the efficiencies rest on."""
-        return {} if self.uncertainty is None else self.uncertainty.measured_jobs[kind]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepCalibration:
-    """What measured steps say.
-
-    Attributes:
-        record: Held-out estimates, what was settled, the interval.
-        fits: All of them; the first one saw every row.
-        skipped: Cases that were not used, with the reason.
-        files: What to write, by name.
-    """
-
-    record: Record
-    fits: Fits
-    skipped: tuple[Skipped, ...]
-    files: Mapping[str, str]
-
-
-def calibrate(
+def calibrate_steps(
     *paths: str, fitted_on: date | None = None, progress: Callable[[str, float], None] | None = None
-) -> StepCalibration:
-    """Fits what whole steps can settle (the verb `calibrate --from`).
+) -> Calibration[MeasuredCase]:
+    """Fits what whole steps can settle.
 
     Args:
         paths: Case files, records and folders, and `published` for the ones that ship; these alone if none is given.
@@ -98,45 +74,34 @@ def calibrate(
         InputError: A path cannot be read, or no case in it can be used.
     """
     fitted_on = fitted_on or datetime.now(tz=UTC).date()
-    cases = _cases(paths)
+    cases = given_cases(paths, published_cases)
     before = _before(cases)
     rows, left_out = observations(cases.training, prior_of=before.efficiency, progress=progress)
     if not rows:
-        raise InputError(
-            "no measured step that can be used",
-            where="--from",
-            value=", ".join(paths),
-            expected="cases with a step time or a throughput",
-            fix=f"see ridgeline validate {' '.join(paths)}, which says why each one is not used",
-        )
+        raise nothing_to_fit("measured step", paths, "cases with a step time or a throughput", others=cases.serving)
     folded = folds(rows)
     held = _not_identified(fit(rows, folded.selections[:1], progress=progress), rows)
     fits = fit(rows, folded.selections, held=held, progress=progress)
-    uncertainties, widths = _interval(rows, folded, fits, before)
-    jobs = {kind: joined(before.measured_jobs(kind), _jobs_of_kind(rows, kind)) for kind in KINDS}
+    uncertainties, widths = fit_intervals(rows, folded, fits, model=STEP_INTERVAL, before=before.uncertainty)
+    recorded = recorded_rows([row.case for row in rows], folded, fits, widths)
     record = Record(
-        rows=_recorded(rows, folded, fits, widths),
-        settled=_settled(rows, fits),
+        rows=recorded,
+        groups=record_groups(recorded, GROUPS),
+        settled=settled_values(rows, fits),
         held={kind: tuple(sorted(key for each, key in held if each == kind)) for kind in KINDS},
         uncertainties=uncertainties,
     )
-    return StepCalibration(
+    jobs = measured_jobs(rows, terms=STEP_TERMS, before=before.uncertainty)
+    return Calibration(
         record=record,
         fits=fits,
         skipped=(*cases.skipped, *left_out),
         files={
             **steps_toml(rows, fits, held=held, fitted_on=fitted_on),
-            **uncertainty_toml(rows, uncertainties, jobs, fitted_on=fitted_on),
-            RECORD_FILE: record_csv(record.rows),
+            **uncertainty_toml([row.case for row in rows], uncertainties, jobs, fitted_on=fitted_on),
+            RECORD_FILE: record_csv(recorded),
         },
     )
-
-
-def _cases(paths: Sequence[str]) -> MeasuredCases:
-    own = [path for path in paths if path != SHIPPED]
-    if not own:
-        return published_cases()
-    return read_cases([*own, *([str(PUBLISHED)] if SHIPPED in paths else [])])
 
 
 def _before(cases: MeasuredCases) -> _Before:
@@ -145,10 +110,6 @@ def _before(cases: MeasuredCases) -> _Before:
     if any((case.id, case.measured) in shipped for case in cases.training):
         return _Before(efficiency=load_prior, uncertainty=None)
     return _Before(efficiency=load_efficiency, uncertainty=load_uncertainty())
-
-
-def _jobs_of_kind(rows: Sequence[Observation], kind: str) -> MeasuredJobs:
-    return count_jobs(row.case for row in rows if row.kind == kind)
 
 
 def _not_identified(fits: Fits, rows: Sequence[Observation]) -> frozenset[tuple[str, str]]:
@@ -163,54 +124,3 @@ def _not_identified(fits: Fits, rows: Sequence[Observation]) -> frozenset[tuple[
         if min((left[chip, index] for chip, name in enumerate(fits.chips) if kinds[name] == kind), default=1.0)
         > IDENTIFIED
     )
-
-
-def _interval(
-    rows: Sequence[Observation], folded: Folds, fits: Fits, before: _Before
-) -> tuple[dict[str, float], dict[str, NDArray[np.float64]]]:
-    """Uncertainties by key; by scheme, half-widths of rows by uncertainties that were fitted without them."""
-    values: dict[str, float] = {}
-    widths = {name: np.full(len(rows), np.nan) for name in (*folded.unseen_by, IN_SAMPLE)}
-    for kind in KINDS:
-        told = evidence(rows, folded, fits, kind=kind, seen_before=before.measured_jobs(kind))
-        found = fit_uncertainties(told, before.priors(kind))
-        values |= {f"{kind}.{term}": float(value) for term, value in zip(TERMS, found, strict=True)}
-        held_out = cross_validated_widths(told, before.priors(kind))
-        for name in folded.unseen_by:
-            of_scheme = told.schemes == name
-            widths[name][told.rows[of_scheme]] = held_out[of_scheme]
-        all_rows = told.of_scheme(BY_CLUSTER)
-        widths[IN_SAMPLE][all_rows.rows] = all_rows.half_widths(found)
-    return values, widths
-
-
-def _recorded(
-    rows: Sequence[Observation], folded: Folds, fits: Fits, widths: Mapping[str, NDArray[np.float64]]
-) -> tuple[RecordedRow, ...]:
-    """Every row with the estimates of the fits that did not see it."""
-    expected_s = {scheme.name: held_out_s(fits, folded, scheme.name) for scheme in SCHEMES}
-    expected_s[IN_SAMPLE] = fits.expected_s[0]
-    return tuple(
-        RecordedRow(
-            case=row.case,
-            estimates={
-                name: Estimate(expected_s=float(times_s[index]), half_width=float(widths[name][index]))
-                for name, times_s in expected_s.items()
-                if name == IN_SAMPLE or folded.unseen_by[name][index] > 0
-            },
-        )
-        for index, row in enumerate(rows)
-    )
-
-
-def _settled(rows: Sequence[Observation], fits: Fits) -> dict[str, dict[str, tuple[float, float]]]:
-    """Prior and fitted value, by chip and key."""
-    priors = {row.case.chip: row.prior for row in rows}
-    found: dict[str, dict[str, tuple[float, float]]] = {}
-    for number, chip in enumerate(fits.chips):
-        before = {each.key: float(getattr(priors[chip], each.key)) for each in fits.parameters}
-        found[chip] = {
-            each.key: (before[each.key], min(before[each.key] * float(fits.factors[0, number, index]), each.largest))
-            for index, each in enumerate(fits.parameters)
-        }
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -16,12 +16,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ridgeline.cost.uncertainty import Trait
-    from ridgeline.study.measured.case import MeasuredCase
-    from ridgeline.study.steps.fit import Fits
-    from ridgeline.study.steps.observations import Observation
+    from ridgeline.study.measured.measurement import Measurement
+    from ridgeline.study.steps.fit import Fits, Measured
 
 BY_CLUSTER: Final = "clusters"
 """The scheme whose errors are the headline: clusters left out, a tenth at a time."""
+
+IN_SAMPLE: Final = "in_sample"
+"""No scheme: the estimates of the fit that saw every row, to compare."""
 
 _FOLDS: Final = 10
 
@@ -43,7 +45,7 @@ class Scheme:
     name: str
     trait: Trait | None = None
 
-    def part(self, case: MeasuredCase) -> str:
+    def part(self, case: Measurement[Any, Any]) -> str:
         """Which part a case belongs to; "" where there is nothing to leave out: FSDP alone is no way to split."""
         if self.trait is None:
             return fold(case.cluster)
@@ -76,7 +78,7 @@ class Folds:
     unseen_by: Mapping[str, NDArray[np.int64]]
 
 
-def folds(rows: Sequence[Observation], schemes: Sequence[Scheme] = SCHEMES) -> Folds:
+def folds(rows: Sequence[Measured], schemes: Sequence[Scheme] = SCHEMES) -> Folds:
     """The selections of all schemes, behind the one that holds every row."""
     selections = [np.ones(len(rows), dtype=np.bool_)]
     unseen_by: dict[str, NDArray[np.int64]] = {}

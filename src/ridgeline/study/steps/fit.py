@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from ridgeline.study.measured.measurement import Measurement
     from ridgeline.study.steps.parameters import Parameter
 
 _Array: TypeAlias = "NDArray[np.float64]"
@@ -49,8 +50,18 @@ class Measured(Protocol):
     """A row of a fit: what was measured, and how to estimate it anew."""
 
     @property
+    def case(self) -> Measurement[Any, Any]:
+        """What was measured."""
+        ...
+
+    @property
     def kind(self) -> str:
         """Of its chip, of `KINDS`."""
+        ...
+
+    @property
+    def prior(self) -> object:
+        """Efficiencies before it was looked at: an attribute of each parameter's key."""
         ...
 
     @property
@@ -69,17 +80,16 @@ class Measured(Protocol):
         ...
 
     @property
-    def measured_s(self) -> float:
-        """The measured time."""
-        ...
-
-    @property
     def deviation(self) -> float:
         """Of the logarithm of that, beyond any model's reach."""
         ...
 
     def expected_s(self, factors: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
         """The time under trial factors on the prior."""
+        ...
+
+    def shares(self, factors: Mapping[str, NDArray[np.float64]]) -> Mapping[str, float]:
+        """What uncertainties of parts are multiplied by, under factors on the prior."""
         ...
 
 
@@ -241,7 +251,7 @@ def _problem(
         shares=tuple(own.get(part, SHARED) for part in names),
         held=held,
         weights=selections / np.array([sizes[row.cluster] for row in rows], dtype=np.float64),
-        measured=np.log([row.measured_s for row in rows]),
+        measured=np.log([row.case.measured_s for row in rows]),
         scales=np.array([row.deviation for row in rows]),
     )
 

@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ridgeline.cost.uncertainty import TRAITS
-from ridgeline.study.steps.cross_validation import BY_CLUSTER, SCHEMES
-from ridgeline.study.steps.evidence import STEP_TERMS, TERMS
+from ridgeline.cost.uncertainty import STEP_TERMS, TRAITS
+from ridgeline.study.steps.cross_validation import BY_CLUSTER, IN_SAMPLE, SCHEMES
+from ridgeline.study.steps.evidence import IntervalModel, count_jobs, held_out_evidence, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from ridgeline.study.steps.cross_validation import Scheme
+    from ridgeline.cost.uncertainty import MeasuredJobs, Terms, Uncertainty
+    from ridgeline.study.steps.cross_validation import Folds, Scheme
     from ridgeline.study.steps.evidence import Evidence
+    from ridgeline.study.steps.fit import Fits, Measured
 
 COVERED: Final = 0.8
 """Part of clusters that the interval is to hold."""
@@ -40,6 +42,9 @@ PRIORS: Final[Mapping[str, float]] = {
 }
 """Half-widths before errors are looked at: kernels are timed by themselves, the routing of tokens is not."""
 
+STEP_INTERVAL: Final = IntervalModel(terms=STEP_TERMS, schemes=SCHEMES, priors=dict.fromkeys(STEP_TERMS.series, PRIORS))
+"""That of training steps."""
+
 PRIOR_JOBS: Final = 10.0
 """Jobs that a prior is worth when a scale is settled."""
 
@@ -54,7 +59,7 @@ _DEVIATION: Final = 0.5
 """How far off a prior may be: the standard deviation of the logarithm of its factor."""
 
 _FIRST_MOVE, _LAST_MOVE = 0.5, 0.01
-_WIDEST: Final = 1.0
+_WIDEST: Final = 4.0
 _LARGEST_FACTOR: Final = 4.0
 """By which the most likely uncertainties are scaled, up or down."""
 
@@ -62,22 +67,27 @@ _ROUNDS: Final = 4
 """In which uncertainties are scaled one after the other, each beside what the others are by then."""
 
 
-def fit_uncertainties(evidence: Evidence, priors: NDArray[np.float64]) -> NDArray[np.float64]:
+def fit_uncertainties(
+    evidence: Evidence, priors: NDArray[np.float64], *, model: IntervalModel = STEP_INTERVAL
+) -> NDArray[np.float64]:
     """Uncertainties under which eight of ten clusters lie inside, whatever was left out; [terms].
 
     Args:
-        evidence: Held-out steps.
+        evidence: Held-out measurements of one series.
         priors: [terms].
+        model: What the terms are.
     """
     if not len(evidence.errors):
         return priors
-    likely = _most_likely(evidence, priors)
-    least = np.maximum(likely / _LARGEST_FACTOR, np.where([term in STEP_TERMS for term in TERMS], 0.0, LEAST_UNSEEN))
+    terms = model.terms
+    likely = _most_likely(evidence, priors, len(model.schemes))
+    floor = np.where([name in terms.parts for name in terms.names], 0.0, LEAST_UNSEEN)
+    least = np.maximum(likely / _LARGEST_FACTOR, floor)
     most = np.minimum(likely * _LARGEST_FACTOR, _WIDEST)
     found = likely
     for _ in range(_ROUNDS):
-        for scheme in SCHEMES:
-            held_out, moving = evidence.of_scheme(scheme.name), _scaled_by(scheme)
+        for scheme in model.schemes:
+            held_out, moving = evidence.of_scheme(scheme.name), _scaled_by(scheme, terms)
             if len(held_out.errors):
                 factor = _wanted_factor(held_out, found, moving)
                 found = np.clip(np.where(moving, found * factor, found), least, most)
@@ -85,7 +95,7 @@ def fit_uncertainties(evidence: Evidence, priors: NDArray[np.float64]) -> NDArra
     return likely * (found / likely) ** (jobs / (jobs + PRIOR_JOBS))
 
 
-def _most_likely(evidence: Evidence, priors: NDArray[np.float64]) -> NDArray[np.float64]:
+def _most_likely(evidence: Evidence, priors: NDArray[np.float64], num_schemes: int) -> NDArray[np.float64]:
     """By a search along one uncertainty at a time."""
 
     def unlikelihood(logarithms: NDArray[np.float64]) -> float:
@@ -93,7 +103,7 @@ def _most_likely(evidence: Evidence, priors: NDArray[np.float64]) -> NDArray[np.
         rows = np.log(scales) + (_FREEDOM + 1) / 2 * np.log1p((evidence.errors / scales) ** 2 / _FREEDOM)
         pull = ((logarithms - np.log(priors)) / _DEVIATION) ** 2 / 2
         # A job counts once, in however many schemes it is held out.
-        return float((evidence.weights * rows).sum() / len(SCHEMES) + pull.sum())
+        return float((evidence.weights * rows).sum() / num_schemes + pull.sum())
 
     point, move = np.log(priors), _FIRST_MOVE
     best = unlikelihood(point)
@@ -109,10 +119,10 @@ def _most_likely(evidence: Evidence, priors: NDArray[np.float64]) -> NDArray[np.
     return np.exp(point)
 
 
-def _scaled_by(scheme: Scheme) -> NDArray[np.bool_]:
-    """The terms that a scheme scales: that of the trait it leaves out, or those of a step's parts; [terms]."""
-    scaled = STEP_TERMS if scheme.trait is None else (f"unseen_{scheme.trait}",)
-    return np.array([term in scaled for term in TERMS])
+def _scaled_by(scheme: Scheme, terms: Terms) -> NDArray[np.bool_]:
+    """The terms that a scheme scales: that of the trait it leaves out, or those of parts; [terms]."""
+    scaled = terms.parts if scheme.trait is None else (f"unseen_{scheme.trait}",)
+    return np.array([name in scaled for name in terms.names])
 
 
 def _wanted_factor(held_out: Evidence, uncertainties: NDArray[np.float64], moving: NDArray[np.bool_]) -> float:
@@ -126,18 +136,73 @@ def _wanted_factor(held_out: Evidence, uncertainties: NDArray[np.float64], movin
     return float(np.sqrt(weighted_quantile(wanted, held_out.weights, share)))
 
 
-def cross_validated_widths(evidence: Evidence, priors: NDArray[np.float64]) -> NDArray[np.float64]:
+def cross_validated_widths(
+    evidence: Evidence, priors: NDArray[np.float64], *, model: IntervalModel = STEP_INTERVAL
+) -> NDArray[np.float64]:
     """Half-widths from uncertainties that were fitted without the tenth of the clusters that they are of; [entries].
 
     Args:
-        evidence: Held-out steps.
+        evidence: Held-out measurements of one series.
         priors: [terms].
+        model: What the terms are.
     """
     widths = np.empty(len(evidence.errors))
     for tenth in np.unique(evidence.tenths):
         out = evidence.tenths == tenth
-        widths[out] = evidence.where(out).half_widths(fit_uncertainties(evidence.where(~out), priors))
+        fitted = fit_uncertainties(evidence.where(~out), priors, model=model)
+        widths[out] = evidence.where(out).half_widths(fitted)
     return widths
+
+
+def fit_intervals(
+    rows: Sequence[Measured], folded: Folds, fits: Fits, *, model: IntervalModel, before: Uncertainty | None
+) -> tuple[dict[str, float], dict[str, NDArray[np.float64]]]:
+    """Uncertainties by key; by scheme, half-widths of rows by uncertainties that were fitted without them.
+
+    Args:
+        rows: Measurements.
+        folded: What each fit saw.
+        fits: The fits.
+        model: What intervals are made of.
+        before: Of the estimates that the fits begin with; None where no measurement has been looked at.
+    """
+    values: dict[str, float] = {}
+    widths = {name: np.full(len(rows), np.nan) for name in (*folded.unseen_by, IN_SAMPLE)}
+    for series in model.terms.series:
+        seen = jobs_before(before, series)
+        told = held_out_evidence(rows, folded, fits, series=series, model=model, seen_before=seen)
+        known = model.priors[series] if before is None else _of_series(before, series, model.terms)
+        priors = np.array([known[name] for name in model.terms.names])
+        found = fit_uncertainties(told, priors, model=model)
+        values |= {f"{series}.{name}": float(value) for name, value in zip(model.terms.names, found, strict=True)}
+        held_out = cross_validated_widths(told, priors, model=model)
+        for name in folded.unseen_by:
+            of_scheme = told.schemes == name
+            widths[name][told.rows[of_scheme]] = held_out[of_scheme]
+        all_rows = told.of_scheme(BY_CLUSTER)
+        widths[IN_SAMPLE][all_rows.rows] = all_rows.half_widths(found)
+    return values, widths
+
+
+def measured_jobs(rows: Sequence[Measured], *, terms: Terms, before: Uncertainty | None) -> dict[str, MeasuredJobs]:
+    """How many jobs had each value of a trait, by series: those of the rows, and those that were known before."""
+    return {
+        series: joined(
+            jobs_before(before, series),
+            count_jobs((row.case for row in rows if row.case.series == series), terms.traits),
+            terms.traits,
+        )
+        for series in terms.series
+    }
+
+
+def jobs_before(before: Uncertainty | None, series: str) -> MeasuredJobs:
+    """Jobs of a series that efficiencies rest on."""
+    return {} if before is None else before.measured_jobs[series]
+
+
+def _of_series(known: Uncertainty, series: str, terms: Terms) -> dict[str, float]:
+    return {name: known.values[f"{series}.{name}"] for name in terms.names}
 
 
 def coverage(errors: NDArray[np.float64], widths: NDArray[np.float64], weights: NDArray[np.float64]) -> float:

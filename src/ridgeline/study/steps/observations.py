@@ -11,6 +11,7 @@ import numpy as np
 from ridgeline.cost.calibration import load_prior
 from ridgeline.cost.training.step import training_step
 from ridgeline.errors import InputError, RidgelineError
+from ridgeline.search.interval import model_part_shares
 from ridgeline.search.train import pinned_row
 from ridgeline.study.measured.case import Skipped
 from ridgeline.study.steps.parameters import with_factors
@@ -74,14 +75,13 @@ class Observation:
         """Of its case."""
         return self.case.cluster
 
-    @property
-    def measured_s(self) -> float:
-        """Of its case."""
-        return self.case.step_s
-
     def step(self, efficiency: Efficiency) -> Part:
         """The tree of the step under other efficiencies."""
         return training_step(replace(self.setting, efficiency=efficiency), self.columns)
+
+    def shares(self, factors: Mapping[str, NDArray[np.float64]]) -> Mapping[str, float]:
+        """Of the parts of the step under factors on the prior (`uncertainty.part_shares`)."""
+        return model_part_shares(self.step(with_factors(self.prior, factors)), self.case.job.model)
 
     def expected_s(self, factors: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
         """Time of the step under trial factors on the prior, a column of them each."""

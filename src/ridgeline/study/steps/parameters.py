@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ridgeline.cost.efficiency import Efficiency
+    from ridgeline.hardware.chip import ChipKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ PARAMETERS: Final = (
 )
 """In the order of the files."""
 
-KINDS: Final = ("GPU", "TPU")
+KINDS: Final[tuple[ChipKind, ...]] = ("GPU", "TPU")
 """Kinds of chips."""
 
 SHARED: Final = 0.5

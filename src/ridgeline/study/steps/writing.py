@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ridgeline.cost.calibration import UNCERTAINTY_FILE
-from ridgeline.cost.uncertainty import uncertainty_keys
+from ridgeline.cost.uncertainty import STEP_TERMS
 from ridgeline.hardware.chip import Fact
 from ridgeline.study.kernels.writing import calibration_toml
 from ridgeline.units import format_things
@@ -17,11 +18,30 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import date
 
-    from ridgeline.cost.uncertainty import MeasuredJobs
+    from ridgeline.cost.uncertainty import MeasuredJobs, Terms
+    from ridgeline.study.measured.measurement import Measurement
     from ridgeline.study.steps.fit import Fits
     from ridgeline.study.steps.observations import Observation
 
-_SOURCE: Final = "Ridgeline docs/accuracy.md"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOfUncertainties:
+    """Where uncertainties are written.
+
+    Attributes:
+        name: Of the file.
+        terms: What it states.
+        of: What was measured, one of it.
+        page: Of the documentation that tells how.
+    """
+
+    name: str
+    terms: Terms
+    of: str
+    page: str
+
+
+OF_STEPS: Final = FileOfUncertainties(name=UNCERTAINTY_FILE, terms=STEP_TERMS, of="step", page="docs/accuracy.md")
 _MOST_NAMED: Final = 4
 
 
@@ -40,7 +60,7 @@ def steps_toml(
     for index, chip in enumerate(fits.chips):
         those = [number for number, row in enumerate(rows) if row.case.chip == chip]
         kind, prior = rows[those[0]].kind, rows[those[0]].prior
-        fitted = _fitted_to([rows[number] for number in those], fitted_on) + _residual(rows, fits, those)
+        fitted = _fitted_to([rows[number].case for number in those], fitted_on) + _residual(rows, fits, those)
         facts: dict[str, Fact] = {}
         for column, parameter in enumerate(fits.parameters):
             if (kind, parameter.key) in held:
@@ -60,46 +80,46 @@ def steps_toml(
 
 
 def uncertainty_toml(
-    rows: Sequence[Observation],
+    cases: Sequence[Measurement[Any, Any]],
     uncertainties: Mapping[str, float],
     measured_jobs: Mapping[str, MeasuredJobs],
     *,
     fitted_on: date,
+    file: FileOfUncertainties = OF_STEPS,
 ) -> dict[str, str]:
     """The file of uncertainties, by name.
 
     Args:
-        rows: Measured steps.
+        cases: What was measured.
         uncertainties: By key.
-        measured_jobs: By kind of chip, of all steps that the efficiencies rest on.
+        measured_jobs: By series, of all measurements that the efficiencies rest on.
         fitted_on: The day.
+        file: Which one.
     """
-    lines = ["# Half-widths of the interval that holds eight of ten measured steps. Method: docs/accuracy.md."]
-    for key in uncertainty_keys():
-        those = [row for row in rows if row.kind == key.partition(".")[0]]
+    lines = [f"# Half-widths of the interval that holds eight of ten {file.of}s. Method: {file.page}."]
+    for key in file.terms.keys:
+        those = [case for case in cases if case.series == key.partition(".")[0]]
         lines += (
             "",
             f"[{key}]",
             f"value = {uncertainties[key]:.3g}",
             f'kind = "{"measured" if those else "derived"}"',
-            f'source = "{_SOURCE}"',
-            f'note = "{_fitted_to(those, fitted_on)}"',
+            f'source = "Ridgeline {file.page}"',
+            f'note = "{_fitted_to(those, fitted_on, file.of)}"',
         )
-    lines += ("", "# Measured jobs by what they had.")
-    for kind, of_trait in measured_jobs.items():
+    lines += ("", "# What was measured, by what it had.")
+    for series, of_trait in measured_jobs.items():
         for trait, counts in of_trait.items():
-            lines += ("", f"[measured_jobs.{kind}.{trait}]")
+            lines += ("", f"[measured_jobs.{series}.{trait}]")
             lines += (f'"{value}" = {count}' for value, count in sorted(counts.items()))
-    return {UNCERTAINTY_FILE: "\n".join(lines) + "\n"}
+    return {file.name: "\n".join(lines) + "\n"}
 
 
-def _fitted_to(rows: Sequence[Observation], fitted_on: date) -> str:
-    if not rows:
+def _fitted_to(cases: Sequence[Measurement[Any, Any]], fitted_on: date, of: str = OF_STEPS.of) -> str:
+    if not cases:
         return "As before: nothing that was measured tells."
-    clusters = len({row.case.cluster for row in rows})
-    return (
-        f"Fitted on {fitted_on.isoformat()} to {format_things(len(rows), 'step')} of {format_things(clusters, 'job')}."
-    )
+    clusters = format_things(len({case.cluster for case in cases}), "job")
+    return f"Fitted on {fitted_on.isoformat()} to {format_things(len(cases), of)} of {clusters}."
 
 
 def _residual(rows: Sequence[Observation], fits: Fits, those: Sequence[int]) -> str:
