@@ -75,11 +75,15 @@ def group_table(title: str, groups: Mapping[str, Mapping[str, Score]], shown: Ma
 
 
 def group_order(value: str) -> tuple[int, str]:
-    """Groups in the order of their first number, else by name."""
+    """Groups in the order of their first number, else by name.
+
+    >>> sorted(["over 8", "up to 4", "1", "9 to 64"], key=group_order)
+    ['1', 'up to 4', '9 to 64', 'over 8']
+    """
     digits = value.removeprefix("up to ").removeprefix("over ").split(" ")[0].replace(",", "")
     if not digits.isdigit():
         return 0, value
-    return int(digits) * (1 if value[0].isdigit() else {"u": 0, "o": 2}[value[0]]), value
+    return int(digits) * (2 if value.startswith("over") else 1), value
 
 
 def score_row(value: str, found: Score) -> tuple[Cell, ...]:
