@@ -65,6 +65,7 @@ def test_slots_beyond_the_memory_are_left_out() -> None:
         ({"on": "h100:4"}, "GPUs"),
         ({"model": "deepseek3-671b", "on": "v6e:8x8"}, "caches of latents"),
         ({"plan__dtypes": {"weights": "fp8", "compute": "fp8"}, "on": "tpu7x:2x2x1"}, "fp8 weights, fp8 matmuls"),
+        ({"model": "gpt-oss-20b"}, "experts fp4"),
         ({"plan__dtypes": {"kv_cache": "fp8"}}, "a cache in fp8"),
         ({"plan__mode": "disaggregated"}, "whose parts are not public"),
         ({"plan__speculation": {"draft_tokens": 2, "acceptance": 0.5}}, "drafts"),

@@ -54,8 +54,12 @@ def check_job(job: ServingJob) -> None:
         fix = "export to vLLM: --to vllm"
         raise refused("caches of latents or states (not tried)", "model", job.model.name, fix=fix)
     if (dtypes.weights, dtypes.compute) not in _QUANTIZATIONS or dtypes.experts is not None:
-        value = f"{dtypes.weights} weights, {dtypes.compute} matmuls"
-        raise refused(value, "plan.dtypes", value, fix="use bf16 for both, or int8 for both")
+        experts = "" if dtypes.experts is None else f" (experts {dtypes.experts})"
+        value = f"{dtypes.weights} weights{experts}, {dtypes.compute} matmuls"
+        fix = "use bf16 for both (--weights-dtype bf16), or int8 for both"
+        if job.is_as_published:
+            fix += ": MaxText converts checkpoints, and does not read them as they are published"
+        raise refused(value, "plan.dtypes", value, fix=fix)
     if dtypes.kv_cache not in _CACHES:
         fix = f"use {', '.join(_CACHES)}"
         raise refused(f"a cache in {dtypes.kv_cache}", "plan.dtypes.kv_cache", dtypes.kv_cache, fix=fix)

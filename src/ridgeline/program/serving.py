@@ -106,7 +106,7 @@ def serving_program(job: ServingJob, phase: Phase) -> ServingProgram:
     refuse_the_first(
         _unknown_parts(job, phase),
         expected=f"a plan without; of the axes {', '.join(SERVING_AXES)}",
-        fix="change the plan; a checkpoint that is published narrow compiles with weights and matmuls in bf16",
+        fix="change the plan; a checkpoint that is published narrow compiles with --weights-dtype bf16",
     )
     tree, plan = model_tree(job.model), job.plan
     batch = plan.prefill_batch if phase == "prefill" else job.workload.batch
