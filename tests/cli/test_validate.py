@@ -142,3 +142,15 @@ def test_a_file_that_is_no_json_is_bad_input(tmp_path: Path, capsys: pytest.Capt
 
     assert main(["validate", str(broken)]) == 2
     assert "not JSON" in capsys.readouterr().err
+
+
+def test_servers_alone_are_records_that_could_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "server.toml").write_text(
+        'version = 1\nmodel = "llama3.1-8b"\nhardware = "v6e:2x4"\n'
+        '[workload]\nkind = "serve"\nprompt_len = 1000\ngenerate_len = 1000\nbatch = 64\n'
+        '[measured]\ntpot_s = 0.01\nengine = "vllm"\nsource = "ours"\n',
+        encoding="utf-8",
+    )
+
+    assert main(["validate", str(tmp_path)]) == 0
+    assert "1 measurement of 1 server" in capsys.readouterr().out

@@ -46,5 +46,5 @@ def validate(
         print_json(validate_json(answer))
     else:
         print_report(validate_report(answer))
-    if not answer.rows and not answer.memory:
+    if not answer.used and not answer.memory:
         raise typer.Exit(1)

@@ -11,7 +11,7 @@ from ridgeline.report.jsonable import Json, jsonable
 from ridgeline.report.not_used import not_used
 from ridgeline.report.scores import OF_SERVERS, OF_STEPS, group_order, score_json, score_row, worst_table
 from ridgeline.report.validate import against_chart, steps_chart
-from ridgeline.report.validate_serving import server_in_words, server_value
+from ridgeline.report.validate_serving import SERVER_GROUPS, server_in_words, server_value
 from ridgeline.study.measured.measurement import Measurement
 from ridgeline.study.steps.cross_validation import BY_CLUSTER, IN_SAMPLE
 from ridgeline.units import format_count, format_fraction, format_seconds, format_things
@@ -123,17 +123,7 @@ _SERVERS: Final = _Subject["ServingCase"](
         "precisions": "one precision left out",
         IN_SAMPLE: "nothing left out",
     },
-    groups={
-        "metric": "by what was measured",
-        "accelerator": "by kind of accelerator",
-        "chip": "by chip",
-        "engine": "by engine",
-        "model_kind": "by kind of model",
-        "precision": "by precision",
-        "chips": "by chips of a server",
-        "prompts": "by who reads prompts",
-        "job_states": "by what a job can state",
-    },
+    groups={**SERVER_GROUPS, "prompts": "by who reads prompts"},
     note=OF_SERVERS,
     half_widths="of times per token and tokens/s, and of the time to the first token; experts where tokens are routed; "
     "unseen over √(1 + n), where n measured servers had it; added in quadrature",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ridgeline.study.validate import ValidateAnswer
     from ridgeline.study.validate_serving import ValidatedServing
 
-_SHOWN_GROUPS: Final = {
+SERVER_GROUPS: Final = {
     "metric": "by what was measured",
     "accelerator": "by kind of accelerator",
     "chip": "by chip",
@@ -28,6 +28,8 @@ _SHOWN_GROUPS: Final = {
     "chips": "by chips of a server",
     "job_states": "by what a job can state",
 }
+"""Groups of servers that are shown, each with a title."""
+
 _WORST: Final = 8
 
 
@@ -36,7 +38,7 @@ def serving_pieces(answer: ValidateAnswer) -> Iterator[Piece]:
     yield group_table(
         f"Servers: {format_things(len(answer.serving), 'measurement')}",
         answer.serving_groups,
-        _SHOWN_GROUPS,
+        SERVER_GROUPS,
         note=OF_SERVERS,
     )
     yield worst_table(
