@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import comb
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -13,11 +15,17 @@ from ridgeline.cost.placement import links_of, place
 from ridgeline.cost.serving.device import PhaseColumns, ServingSetting
 from ridgeline.cost.serving.efficiency import PRIORS
 from ridgeline.cost.serving.machine import Pass, ServingMachine
+from ridgeline.cost.serving.products import most_experts_count
 from ridgeline.cost.serving.step import roofline_s, serving_pass
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.serving import ServingDtypes
 from ridgeline.model.tree import model_tree
 from ridgeline.model.zoo import load_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ridgeline.cost.work import Part
 
 PARAMETERS = 70_553_706_496
 """https://huggingface.co/meta-llama/Llama-3.1-70B, in its safetensors index."""
@@ -55,6 +63,14 @@ def decode(split: PhaseColumns, batch: float, context: float = 1024.0, prompt_to
 
 def amounts(server: ServingMachine, step: Pass) -> dict[str, float]:
     return {resource: float(amount) for resource, amount in serving_pass(server, step).work.amounts.items()}
+
+
+def named(part: Part, above: str = "") -> Iterator[tuple[str, Part]]:
+    """Every part below one, by its path; times are those of all repetitions."""
+    for child in part.children:
+        path = f"{above}/{child.name}"
+        yield path, child
+        yield from named(child, path)
 
 
 def test_a_step_of_decoding_reads_every_weight_but_the_table_and_the_cache_of_every_sequence() -> None:
@@ -140,6 +156,107 @@ def test_sequences_that_are_not_there_are_multiplied_by_weights_but_read_no_cach
     assert amounts(server, filled)["hbm.kv_cache"] == amounts(server, alone)["hbm.kv_cache"]
     # Of layers, whose weights are 8-bit; the head multiplies what is there.
     assert amounts(server, filled)["flops.fp8"] == pytest.approx(amounts(server, full)["flops.fp8"])
+
+
+def test_deepseek_on_h200_decodes_no_faster_than_a_roofline_by_hand() -> None:
+    """16 devices share out the experts; 64 sequences on each, 1,536 tokens in each cache."""
+    server = machine("deepseek3-671b", "h200:32", dtypes=ServingDtypes(weights="fp8", compute="fp8"))
+    step = decode(columns(server, {"ep": 16, "dp": 2}), 2048.0, 1536.0)
+    tree = serving_pass(server, step)
+    found = {resource: float(amount) for resource, amount in tree.work.amounts.items()}
+
+    # 1,024 tokens that choose 8 of 256 experts leave none unread; their router is in fp8 here, the head in bf16.
+    experts = 58 * 256 * 3 * 7168 * 2048
+    attention = 61 * (7168 * (1536 + 576) + 1536 * 128 * 192 + 512 * 128 * 256 + 128 * 128 * 7168)
+    others = 58 * (3 * 7168 * 2048 + 7168 * 256) + 3 * 3 * 7168 * 18432 + 2 * 129_280 * 7168
+    weights = experts / 16 + attention + others
+    assert found["hbm.weights"] == pytest.approx(weights, rel=1e-3)
+    assert weights == pytest.approx(58.0e9, rel=1e-2)
+    # A token's cache is 576 numbers of 2 bytes in each of 61 layers, whole on the device of its sequence.
+    cache = 64 * 1536 * 61 * 576 * 2
+    assert found["hbm.kv_cache"] == cache
+    # Scores of 128 heads over 512 + 64 numbers, and values over 512, of each of 64 · 1,536 keys; the head over bf16.
+    scores = 61 * 64 * 1536 * 2 * 128 * (576 + 512)
+    assert found["flops.bf16"] == pytest.approx(scores + 2 * 64 * 129_280 * 7168, rel=1e-3)
+    # Half of the experts are in the other NVLink domain: but one token in 256 crosses, in fp8 with a scale for 128,
+    # and one sum of what its experts make of it comes back in bf16.
+    crossing = 58 * 64 * (1 - 0.5**8) * 7168
+    assert found["network"] == pytest.approx(crossing * (1 + 4 / 128 + 2), rel=1e-6)
+
+    reading_s = (weights + cache) / 4.8e12
+    assert float(roofline_s(tree.work, server)) == pytest.approx(reading_s, rel=1e-3)
+    assert reading_s == pytest.approx(13.5e-3, rel=1e-2)
+    # Beside it, one after the other: 1.8 ms of scores, 2.3 ms of matmuls, 1.6 ms over InfiniBand, and 1,500 kernels.
+    assert 1.5 * reading_s < float(tree.expected_s) < 3.5 * reading_s
+
+
+def test_a_pass_that_reads_waits_for_the_host_that_launches_its_kernels_and_one_that_decodes_does_not() -> None:
+    server = machine(on="h100:8", dtypes=ServingDtypes(weights="fp8", compute="fp8", kv_cache="fp8"))
+    slow = replace(server, serving=replace(server.serving, launch_s=1e-3))
+    split = columns(server, {"tp": 8})
+    decoding, reading = decode(split, 4.0), decode(split, 4.0, prompt_tokens=16.0)
+
+    assert float(serving_pass(slow, decoding).expected_s) == float(serving_pass(server, decoding).expected_s)
+    # Of 80 layers 14 kernels, 4 that narrow and 2 all-reduces each, scores of prompts and of decode apart; then 5
+    # beside the layers: table, norm, head, the gather of logits, the draw.
+    launched = (80 * (14 + 1 + 2 + 4) + 5) * 1e-3
+    host_s = server.serving.host_s + 4 * server.serving.sequence_s
+    assert float(serving_pass(slow, reading).expected_s) - host_s == pytest.approx(launched, rel=1e-2)
+
+
+def test_a_gpu_narrows_each_array_once_before_the_matmuls_that_read_it() -> None:
+    server = machine(on="h100:8", dtypes=ServingDtypes(weights="fp8", compute="fp8", kv_cache="fp8"))
+    tree = serving_pass(server, decode(columns(server, {"tp": 8}), 64.0))
+    found = {path: part for path, part in named(tree) if path.endswith("/narrow")}
+
+    assert {path.rsplit("/", maxsplit=2)[1] for path in found} == {"query", "out", "gate", "down"}
+    # In each of 80 layers 64 tokens of 8,192 numbers, read in bf16 and written in fp8; 28,672/8 before the last matmul.
+    (gate, down) = (part for path, part in found.items() if "gate" in path or "down" in path)
+    kernels_s = 80 * server.serving.kernel_s
+    assert float(gate.expected_s) - kernels_s == pytest.approx(80 * 64 * 8192 * 3 / server.vector_bytes_per_s)
+    assert float(down.expected_s) - kernels_s == pytest.approx(80 * 64 * 28_672 / 8 * 3 / server.vector_bytes_per_s)
+
+
+def test_no_array_is_narrowed_apart_on_a_tpu_nor_before_matmuls_in_bf16() -> None:
+    for on, dtypes in (("v6e:2x4", ServingDtypes(weights="int8", compute="int8")), ("h100:8", ServingDtypes())):
+        server = machine(on=on, dtypes=dtypes)
+        tree = serving_pass(server, decode(columns(server, {"tp": 8}), 64.0))
+        assert not [path for path, _ in named(tree) if path.endswith("/narrow")]
+
+
+def test_inside_a_server_every_device_gathers_the_tokens_of_all_and_in_a_rack_each_goes_where_its_experts_are() -> None:
+    dtypes = ServingDtypes(weights="fp8", compute="fp8")
+    server, rack = (
+        machine("deepseek3-671b", "h200:8", dtypes=dtypes),
+        machine("deepseek3-671b", "gb200:8", dtypes=dtypes),
+    )
+    bytes_each = 7168 * (1 + 4 / 128 + 2)  # there in fp8 with a scale for 128, back in bf16
+
+    # 64 tokens of each of 8 devices, in 58 layers: to 7 others; or to those of 7 that have one of a token's 8 experts.
+    found = amounts(server, decode(columns(server, {"ep": 8}), 512.0))
+    assert found["link.expert"] == pytest.approx(58 * 64 * 7 * bytes_each)
+    found = amounts(rack, decode(columns(rack, {"ep": 8}), 512.0))
+    assert found["link.expert"] == pytest.approx(58 * 64 * 7 * (1 - (7 / 8) ** 8) * bytes_each)
+
+
+def test_a_rank_waits_for_its_own_sequences_not_for_those_of_others() -> None:
+    server = machine("deepseek3-671b", "h200:8", dtypes=ServingDtypes(weights="fp8", compute="fp8"))
+    slow = replace(server, serving=replace(server.serving, sequence_s=1e-2 + server.serving.sequence_s))
+    step = decode(columns(server, {"ep": 8}), 64.0)
+
+    further_s = float(serving_pass(slow, step).expected_s) - float(serving_pass(server, step).expected_s)
+    assert further_s == pytest.approx(64 / 8 * 1e-2)
+
+
+def test_the_fullest_of_devices_reads_as_many_experts_as_the_largest_of_binomial_numbers() -> None:
+    # Of 32 experts of each of 8 devices a quarter is visited: the exact mean of the largest of 8 draws, summed up.
+    below, largest = 0.0, 0.0
+    for count in range(33):
+        cumulative = below + comb(32, count) * 0.25**count * 0.75 ** (32 - count)
+        largest += count * (cumulative**8 - below**8)
+        below = cumulative
+
+    assert float(most_experts_count(E=32.0, read_count=8.0, N=8.0)) == pytest.approx(largest, rel=0.02)
 
 
 def test_a_pass_with_prompts_takes_less_than_both_apart() -> None:

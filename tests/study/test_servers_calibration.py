@@ -60,7 +60,8 @@ def test_the_factors_of_kind_chip_and_engine_make_up_that_of_a_row_and_are_writt
     text = serving_toml(rows, fits, fitted_on=date(2026, 1, 1))["TPU.toml"]
     found = parse_serving_calibration(text, where="TPU.toml").efficiency("v6e", "vllm")
 
-    assert found.host_s == pytest.approx(PRIORS["TPU"].host_s * fits.factors[0, 0, 9], rel=0.02)
+    host = [parameter.key for parameter in fits.parameters].index("host_s")
+    assert found.host_s == pytest.approx(PRIORS["TPU"].host_s * fits.factors[0, 0, host], rel=0.02)
 
 
 def test_llama_70b_on_eight_v6e_is_told_within_a_tenth_by_a_fit_that_did_not_see_it() -> None:

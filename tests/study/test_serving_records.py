@@ -174,7 +174,7 @@ def test_lengths_of_a_public_run_are_nine_tenths_of_those_stated_and_its_flags_t
 
     workload = case.job.workload
     assert (workload.prompt_len, workload.generate_len) == (922, 922)
-    assert (case.job.plan.dtypes.kv_cache, case.engine.pass_tokens) == ("fp8", 16_384)
+    assert (case.job.plan.dtypes.kv_cache, case.engine.pass_tokens, case.engine.receive_passes) == ("fp8", 16_384, 30)
 
 
 def test_a_run_of_one_s_own_has_the_lengths_that_it_states(tmp_path: Path) -> None:

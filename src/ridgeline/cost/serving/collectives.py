@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ridgeline.cost.collectives import exchange, gather, permute, reduce
 from ridgeline.cost.serving.device import TRANSPOSED, tensor_shards
 from ridgeline.cost.training.step import embed_dim
-from ridgeline.cost.training.token_exchange import sent_once_ratio
+from ridgeline.cost.training.token_exchange import devices_visited_ratio, gathered_tokens_bytes, sent_once_ratio
 from ridgeline.cost.work import Part, Work, larger, scaled, smaller
 from ridgeline.job.job import TRANSPOSE_AXIS
 from ridgeline.model.operations import ExpertMatmul, Matmul
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
     from ridgeline.cost.serving.machine import Pass, ServingMachine
     from ridgeline.cost.work import Number
     from ridgeline.model.operations import Dispatch, Operation
+
+DISPATCHED = "dispatch"
+"""Path of tokens on their way to their experts."""
+
+DEVICES_OF_SERVER = 8
+"""GPUs that share fast links and no more: of racks whose links join more, engines have exchanges of their own."""
 
 LEAST_LATENCY_S = 1e-9
 """A group of several devices has a longer one; one device has none, and no collective."""
@@ -89,17 +95,34 @@ def all_reduce_part(name: str, *, array_bytes: Number, step: Pass, machine: Serv
     return replace(part, expected_s=part.expected_s - saved_s)
 
 
-def exchange_part(op: Dispatch, *, step: Pass, machine: ServingMachine) -> Part:
-    """Copies of tokens on their way to their experts, or back; each device of a rank carries its share."""
-    columns, rows = step.columns, step.rows
-    carriers = columns.tensor * columns.transpose_degree
-    copies_bytes = rows * op.top_k * op.width * machine.activation_element_bytes / carriers
+def exchange_parts(op: Dispatch, *, step: Pass, machine: ServingMachine) -> Iterator[Part]:
+    """Tokens on their way to their experts, in the dtype that these compute in, or back, in that of the stream.
+
+    Inside a server of GPUs every device gathers the tokens of all, and sums are reduced and scattered; beyond, a token
+    goes once to each device that has any of its experts, and one sum comes back. Each device of a rank carries its
+    share.
+
+    Source: vLLM, `allgather_reducescatter`, and SGLang and TensorRT-LLM, all of them unless told otherwise; DeepEP
+        beyond a server.
+    """
+    columns, chip = step.columns, machine.hardware.chip
+    sent_bytes = machine.dispatched_element_bytes if op.path.endswith(DISPATCHED) else machine.activation_element_bytes
+    tokens_bytes = step.rows * op.width * sent_bytes / (columns.tensor * columns.transpose_degree)
     link = columns.links["expert"]
-    travel = exchange(link, copies_bytes)
-    if machine.hardware.chip.switch is not None:
-        ratio = sent_once_ratio(network_load=link.network_exchange_load, k=op.top_k)
+    travel = exchange(link, tokens_bytes * op.top_k)
+    is_gathered: Number = 0.0
+    if chip.switch is not None:
+        visited = devices_visited_ratio(N=link.size, k=op.top_k)
+        travel = exchange(link, tokens_bytes * op.top_k * visited)
+        ratio = sent_once_ratio(network_load=link.network_exchange_load, k=op.top_k) / visited
         travel = replace(travel, network_bytes=travel.network_bytes * ratio)
-    return collective_part(f"{op.path}/all_to_all", "expert", travel, machine)
+        if chip.switch.domain_size <= DEVICES_OF_SERVER:
+            is_gathered = 1.0 - smaller(link.network_steps, 1.0)
+    sent = collective_part(f"{op.path}/all_to_all", "expert", travel, machine)
+    yield scaled(sent, 1.0 - is_gathered)
+    name = "all_gather" if op.path.endswith(DISPATCHED) else "reduce_scatter"
+    gathered = gather(link, gathered_tokens_bytes(tokens_bytes=tokens_bytes, N=link.size))
+    yield scaled(collective_part(f"{op.path}/{name}", "expert", gathered, machine), is_gathered)
 
 
 def transposed_parts(

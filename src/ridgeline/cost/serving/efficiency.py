@@ -27,12 +27,14 @@ class ServingEfficiency:
         balance: Mean load over that of the fullest device, where devices hold whole experts: it is waited for.
         cache: The same of the KV cache, by decode attention.
         arithmetic: What matmuls and attention keep of the rates that they reach alone.
+        grouped: What experts' matmuls keep of that, beside what their short and uneven groups cost.
         widened: What a matmul keeps of that where its weights are stored narrower than it computes.
         link: Fraction of a link's one-way rate that collectives reach.
         kernel_s: Time of a kernel beside its work: launch out of a replayed program, first bytes, last ones.
         collective_s: Time of a collective beside what its bytes and its hops take.
+        launch_s: Time in which a host launches a kernel of a pass that is not replayed: one that reads prompts.
         host_s: Time of a pass that no device works: the host schedules, feeds and fetches tokens.
-        sequence_s: The same of each sequence that adds a token: sampled, put into words, sent.
+        sequence_s: The same of each sequence of a rank that adds a token: sampled, put into words, sent.
         first_s: Time of a request outside passes until its first token is out: taken in, put into tokens, queued, sent.
     """
 
@@ -41,10 +43,12 @@ class ServingEfficiency:
     balance: float
     cache: float
     arithmetic: float
+    grouped: float
     widened: float
     link: float
     kernel_s: float
     collective_s: float
+    launch_s: float
     host_s: float
     sequence_s: float
     first_s: float
@@ -52,9 +56,9 @@ class ServingEfficiency:
 
 LARGEST: Final[Mapping[str, float]] = MappingProxyType(
     {
-        **dict.fromkeys(("weights", "experts", "balance", "cache", "widened", "link"), 1.0),
+        **dict.fromkeys(("weights", "experts", "balance", "cache", "grouped", "widened", "link"), 1.0),
         "arithmetic": 1.3,
-        **dict.fromkeys(("kernel_s", "collective_s", "sequence_s"), 1e-3),
+        **dict.fromkeys(("kernel_s", "collective_s", "launch_s", "sequence_s"), 1e-3),
         "host_s": 0.1,
         "first_s": 1.0,
     }
@@ -68,12 +72,14 @@ PRIORS: Final[Mapping[ChipKind, ServingEfficiency]] = {
         balance=0.75,
         cache=0.75,
         arithmetic=0.85,
+        grouped=0.85,
         widened=0.7,
         link=0.8,
         kernel_s=2e-6,
         collective_s=4e-6,
+        launch_s=20e-6,
         host_s=1e-3,
-        sequence_s=3e-6,
+        sequence_s=8e-6,
         first_s=0.04,
     ),
     "TPU": ServingEfficiency(
@@ -82,13 +88,16 @@ PRIORS: Final[Mapping[ChipKind, ServingEfficiency]] = {
         balance=0.75,
         cache=0.75,
         arithmetic=0.9,
+        grouped=0.95,
         widened=0.8,
         link=0.85,
         kernel_s=1.5e-6,
         collective_s=2e-6,
+        launch_s=1e-8,
         host_s=2e-3,
         sequence_s=5e-6,
         first_s=0.04,
     ),
 }
-"""Assumptions: large copies reach 0.9, the shortest kernels take 1.8 µs, and engines schedule ahead."""
+"""Assumptions: large copies reach 0.9, the shortest kernels take 1.8 µs, engines schedule ahead, PyTorch launches a
+kernel in some microseconds, and XLA's programs are launched whole."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.placement import link_rate_bytes_per_s
-from ridgeline.cost.serving.device import PhaseColumns, split_shards, stored_bytes, stored_dtype
+from ridgeline.cost.serving.device import SCALE_BYTES, PhaseColumns, split_shards, stored_bytes, stored_dtype
 from ridgeline.job.job import BYTES_OF
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from ridgeline.cost.work import Number
     from ridgeline.hardware.slice import Slice
     from ridgeline.job.serving import ExpertSplit
+
+DISPATCH_BLOCK = 128
+"""Elements of a token that share a scale in f32. Source: DeepSeek-V3, section 3.3.2: tiles of 1 x 128."""
 
 LEAST_ACTIVATION_BYTES = BYTES_OF["bf16"]
 """Bytes of an element of the residual stream, whatever the matmuls compute in: engines narrow a matmul's operand only.
@@ -126,6 +129,15 @@ class ServingMachine:
     def activation_element_bytes(self) -> float:
         """Of the residual stream, and of what collectives carry."""
         return max(BYTES_OF[self.setting.dtypes.compute], LEAST_ACTIVATION_BYTES)
+
+    @property
+    def dispatched_element_bytes(self) -> float:
+        """Of tokens on their way to experts, with the scale of a block: narrowed before they travel.
+
+        Source: DeepSeek-V3, section 3.2.2: dispatch in fp8, combine in bf16; TensorRT-LLM quantizes before it gathers.
+        """
+        asked = BYTES_OF[self.setting.dtypes.compute]
+        return asked + SCALE_BYTES / DISPATCH_BLOCK if asked < LEAST_ACTIVATION_BYTES else LEAST_ACTIVATION_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,26 @@ def read_experts_count(*, E: Number, k: Number, B: Number) -> Number:
     return E * (1.0 - (1.0 - k / E) ** B)
 
 
+def most_experts_count(*, E: Number, read_count: Number, N: Number) -> Number:
+    """Experts that the device reads which reads the most of them: all others wait for it.
+
+    Of a device's E experts each is visited or not, so that their number scatters by √(r · (1 − r/E)); the fullest
+    of N devices lies Φ⁻¹(0.5264^(1/N)) such deviations above the mean. Where all are read, none is waited for.
+
+    Formula: min(E, r + 4.91 · (q^0.14 − (1 − q)^0.14) · √(r · (1 − r/E))), q = 0.5264^(1/N), r = read_count
+
+    Assumes: experts are visited alike and independently.
+
+    Source: derived; Chen and Tyler (1999) for the largest of N normal numbers, Tukey's lambda for Φ⁻¹.
+
+    >>> round(most_experts_count(E=32.0, read_count=8.0, N=8.0), 1), most_experts_count(E=32.0, read_count=32.0, N=8.0)
+    (11.5, 32.0)
+    """
+    quantile = 0.5264 ** (1.0 / N)
+    deviations = 4.91 * (quantile**0.14 - (1.0 - quantile) ** 0.14)
+    return smaller(E, read_count + deviations * (read_count * (1.0 - read_count / E)) ** 0.5)
+
+
 def product_part(op: Matmul | ExpertMatmul, *, rows: Number, step: Pass, machine: ServingMachine) -> Part:
     """A matmul over `rows` tokens of a device; with experts, over their copies."""
     if isinstance(op, Matmul):
@@ -71,21 +91,25 @@ def _expert_matmul(op: ExpertMatmul, *, rows: Number, step: Pass, machine: Servi
     copies, efficiency = rows * op.top_k / held, machine.efficiency
     b_a, b_w = machine.activation_element_bytes, machine.weight_element_bytes(op.weight.axes)
     flops = matmul_flops(B=copies, D=contracted, F=produced) / narrowed
-    arrays_bytes = expert_matmul_bytes(rows=copies, E=read, D=contracted, F=produced, b_a=b_a, b_w=b_w, b_o=b_a)
+    is_shared = smaller(ways * held - 1.0, 1.0)
+    busiest = 1.0 + is_shared * (1.0 / machine.serving.balance - 1.0)  # the device with the most copies of tokens
+    most = read + is_shared * (most_experts_count(E=experts / (ways * held), read_count=read, N=ways * held) - read)
+    arrays_bytes = expert_matmul_bytes(
+        rows=copies * busiest, E=most, D=contracted, F=produced, b_a=b_a, b_w=b_w, b_o=b_a
+    )
     edge_rows = smaller(efficiency.grouped_edge_rows["output"], copies / read)
     split = 1.0 if is_whole else _idle_factor(op.weight.axes[1:], op.weight.shape[1:], 1, step, machine)
     expected_s = grouped_matmul_s(
-        flops=flops,
+        flops=flops * busiest,
         idle_factor=split * ragged_rows(B=copies, E=read, edge_rows=edge_rows) / copies,
         C_flops_per_s=machine.matmul_flops_per_s(op.weight.axes)
+        * machine.serving.grouped
         * efficiency.grouped_matmul["output"]
         / efficiency.matmul["bf16"],
         traffic_bytes=arrays_bytes / narrowed,
         W_bytes_per_s=machine.experts_bytes_per_s,
     )
-    is_shared = smaller(ways * held - 1.0, 1.0)
-    fullest = 1.0 + is_shared * (1.0 / machine.serving.balance - 1.0)
-    return _product(op, expected_s * fullest, flops, read * contracted * produced * b_w / narrowed, machine)
+    return _product(op, expected_s, flops, read * contracted * produced * b_w / narrowed, machine)
 
 
 def _product(

@@ -18,11 +18,12 @@ from ridgeline.cost.serving.attention import attention_parts
 from ridgeline.cost.serving.collectives import (
     all_reduce_part,
     collective_part,
-    exchange_part,
+    exchange_parts,
     stage_part,
     transposed_parts,
 )
 from ridgeline.cost.serving.memory import vocabulary_size
+from ridgeline.cost.serving.narrowing import narrowing_parts
 from ridgeline.cost.serving.products import product_part
 from ridgeline.cost.training.step import embed_dim
 from ridgeline.cost.work import NOTHING, Number, Part, Work, in_sequence, larger, smaller
@@ -30,10 +31,13 @@ from ridgeline.job.job import BYTES_OF
 from ridgeline.model.operations import Attention, Dispatch, Elementwise, ExpertMatmul, Lookup, Matmul, Recurrence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ridgeline.cost.serving.machine import Pass, ServingMachine
     from ridgeline.model.operations import Block, Operation
+
+LEAST_KERNEL_S: Final = 1e-9
+"""A part that takes less is none: an all-reduce of one device, prompts of a pass that reads none."""
 
 SAMPLING_PASSES: Final = 3
 """Passes over f32 logits: the largest, the sum of exponentials, the draw."""
@@ -41,15 +45,18 @@ SAMPLING_PASSES: Final = 3
 
 def serving_pass(machine: ServingMachine, step: Pass) -> Part:
     """The tree of one pass; `expected_s` of its root is the estimate."""
-    return in_sequence(
-        "pass",
-        "forward",
-        [
-            *_model_parts(machine, step),
-            *_draft_parts(machine, step),
-            _overhead(machine, step),
-        ],
-    )
+    parts = [*_model_parts(machine, step), *_draft_parts(machine, step)]
+    return in_sequence("pass", "forward", [*parts, _waits(parts, machine, step), _overhead(machine, step)])
+
+
+def kernels_count(part: Part) -> Number:
+    """Kernels of a part: its leaves that take time, as often as they are repeated."""
+    if not part.once:
+        return smaller(part.expected_s / LEAST_KERNEL_S, 1.0)
+    count: Number = 0.0
+    for child in part.once:
+        count = count + kernels_count(child)
+    return count * part.times
 
 
 def _model_parts(machine: ServingMachine, step: Pass) -> list[Part]:
@@ -75,14 +82,30 @@ def _model_parts(machine: ServingMachine, step: Pass) -> list[Part]:
     ]
 
 
+def _waits(parts: Sequence[Part], machine: ServingMachine, step: Pass) -> Part:
+    """What devices wait for kernels of a pass that reads prompts: its host launches them one by one, ahead if it can.
+
+    Source: vLLM, SGLang and TensorRT-LLM replay CUDA graphs of passes that only decode.
+    """
+    kernels: Number = 0.0
+    busy_s: Number = 0.0
+    for part in parts:
+        kernels, busy_s = kernels + kernels_count(part), busy_s + part.expected_s
+    waited_s = larger(machine.serving.launch_s * kernels - busy_s, 0.0) * smaller(step.prompt_tokens, 1.0)
+    return Part(name="waits", phase="forward", resource="overhead", expected_s=waited_s)
+
+
 def _overhead(machine: ServingMachine, step: Pass) -> Part:
     """What hosts do while devices wait."""
     return Part(name="overhead", phase="forward", resource="overhead", expected_s=host_s(machine, step))
 
 
 def host_s(machine: ServingMachine, step: Pass) -> Number:
-    """What hosts do: that of each stage once a pass, and one for each sequence that adds a token, of all ranks."""
-    return machine.serving.host_s * step.columns.stages + machine.serving.sequence_s * step.num_decoding
+    """What hosts do: that of each stage once a pass, and one for each sequence of a rank that adds a token.
+
+    Ranks schedule and sample for themselves, at once.
+    """
+    return machine.serving.host_s * step.columns.stages + machine.serving.sequence_s * step.num_sequences
 
 
 def _draft_parts(machine: ServingMachine, step: Pass) -> list[Part]:
@@ -127,6 +150,7 @@ def roofline_s(work: Work, machine: ServingMachine) -> Number:
 def _block(block: Block, *, step: Pass, machine: ServingMachine) -> Part:
     """One residual branch; its output is summed over tensor parallelism, split over what it is transposed to."""
     parts = [part for operation in block.operations for part in _parts(operation, step.rows, step, machine)]
+    parts += narrowing_parts(block.operations, step=step, machine=machine)
     exchanged = transposed_parts(block.operations, rows=step.rows, step=step, machine=machine)
     stream_elements = step.rows * embed_dim(machine.setting.tree) / step.columns.transpose_degree
     stream_bytes = stream_elements * machine.activation_element_bytes
@@ -155,7 +179,7 @@ def _parts(operation: Operation, rows: Number, step: Pass, machine: ServingMachi
         case Lookup():
             yield _vector_pass(operation.path, 2 * rows * operation.width, machine.efficiency.vector, machine)
         case Dispatch():
-            yield exchange_part(operation, step=step, machine=machine)
+            yield from exchange_parts(operation, step=step, machine=machine)
         case Recurrence():
             yield _recurrence(operation, step=step, machine=machine)
 

@@ -64,6 +64,8 @@ class EngineSettings:
             are filled up; None where they are read as they are.
         takes_likeliest: Whether it takes the likeliest token instead of drawing one.
         replies_differ: Whether replies are spread, exponentially; else they are all as long as their mean.
+        streams: Whether clients get each token as it comes; else a request's all at once.
+        receive_passes: Passes of decoding after which it looks for requests that came.
     """
 
     name: EngineName
@@ -81,6 +83,8 @@ class EngineSettings:
     least_prompt_size: int | None = None
     takes_likeliest: bool = False
     replies_differ: bool = False
+    streams: bool = True
+    receive_passes: int = 1
 
 
 _READING: Final[Mapping[EngineName, Reading]] = {
@@ -146,7 +150,9 @@ class PinnedServer:
     run: tuple[Stretch, ...] = ()
 
     def with_efficiency(self, serving: ServingEfficiency) -> PinnedServer:
-        """The same of other efficiencies."""
+        """The same of other efficiencies; where nothing is sent, a sequence costs no more for a token."""
+        if not self.settings.streams:
+            serving = replace(serving, sequence_s=0.0)
         return replace(self, machine=replace(self.machine, serving=serving))
 
     @property
@@ -185,7 +191,8 @@ class PinnedServer:
         busy = min(share, 1.0) if self.settings.reading == "beside" else share * reading_s / token_s
         busy = smaller(busy, MOST_BUSY)
         queued = busy / (2.0 * (1.0 - busy)) + self.settings.burst_share * (self.rank_size - 1.0) / 2.0
-        first_s = self.machine.serving.first_s + PIPELINED_PASSES * token_s
+        unseen = (self.settings.receive_passes - 1) / 2.0
+        first_s = self.machine.serving.first_s + (PIPELINED_PASSES + unseen) * token_s
         first_s = first_s + reading_s * self.num_prompt_passes * (1.0 + queued)
         tokens_per_s = self._run_tokens_per_s() if self.run else self.decoding.num_decoding / token_s
         return ServerTimes(ttft_s=first_s, tpot_s=token_s, output_tokens_per_s_per_chip=tokens_per_s / self.num_chips)

@@ -24,6 +24,9 @@ _DRAFTING_DAYS: Final = frozenset({"2026-01-14", "2026-02-05", "2026-02-06"})
 which change those alone."""
 
 _DEEPSEEK: Final = "deepseek3-671b"
+_WHOLE_SERVER: Final = 8
+_MANY: Final = 16
+"""Requests at hand from which scripts tell SGLang to look for new ones more seldom."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +37,13 @@ class RunFlags:
         kv_cache: Dtype of the cache; None for that of the checkpoint's precision.
         pass_tokens: Most tokens of a pass; None for the engine's own.
         drafts: Whether tokens are drafted ahead.
+        receive_passes: Passes of decoding after which the engine looks for requests that came.
     """
 
     kv_cache: str | None = None
     pass_tokens: int | None = None
     drafts: bool = False
+    receive_passes: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,14 +95,20 @@ def _of_trtllm(run: Run) -> RunFlags:
 
 
 def _of_sglang(run: Run) -> RunFlags:
-    """`--kv-cache-dtype` and `--chunked-prefill-size` of `dsr1_*.sh`, `qwen3.5_*.sh`."""
-    if run.precision == "bf16" or (run.model == _DEEPSEEK and run.chip == "h200"):
-        return RunFlags(kv_cache="bf16", pass_tokens=32_768)
+    """`--kv-cache-dtype`, `--chunked-prefill-size`, `--scheduler-recv-interval` of `dsr1_*.sh`, `qwen3.5_*.sh`."""
+    is_wide = run.precision == "bf16" or (run.model == _DEEPSEEK and run.chip == "h200")
     if run.model != _DEEPSEEK:
-        return RunFlags(kv_cache="fp8", pass_tokens=16_384 if run.chip == "h200" else 32_768)
-    if run.precision == "fp4":
-        return RunFlags(kv_cache="fp8", pass_tokens=16_384)
-    return RunFlags(kv_cache="fp8", pass_tokens=8_192 if run.gpus < 8 else 32_768)
+        tokens = 16_384 if run.chip == "h200" else 32_768
+    elif run.precision == "fp4":
+        tokens = 16_384
+    else:
+        tokens = 8_192 if run.gpus < _WHOLE_SERVER else 32_768
+    passes = 30 if run.concurrency >= _MANY else 10
+    return RunFlags(
+        kv_cache="bf16" if is_wide else "fp8",
+        pass_tokens=tokens,
+        receive_passes=passes if run.chip == "b200" else 1,
+    )
 
 
 def _of_vllm(run: Run) -> RunFlags:

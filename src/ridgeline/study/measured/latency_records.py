@@ -78,7 +78,9 @@ def _cases(name: str, record: Record) -> Iterator[ServingCase]:
     job, said_of_batch = served_job(name, served)
     backend, version = _engine(text(record, "backend")), text(record, "backend_version")
     settings = replace(engine_settings(backend), burst_share=BURST_SHARE)
-    settings = replace(settings, pass_tokens=flags.pass_tokens or settings.pass_tokens)
+    settings = replace(
+        settings, pass_tokens=flags.pass_tokens or settings.pass_tokens, receive_passes=flags.receive_passes
+    )
     is_drafting_open = job.model.mtp_layers > 0 and is_apart
     for metric, key in _METRICS:
         if (value := number(record, key)) is None or (is_apart and metric == "ttft_s"):

@@ -46,6 +46,11 @@ _ROOM: Final = 1.9
 
 _MOST_GPUS: Final = 8
 
+_DEFAULT: Final = "default_config"
+_SEQUENCES_OF_V0: Final = 256
+"""Of vLLM as it is without flags before its engine V1 (2024): `max_num_seqs`; it reads prompts in passes of their own,
+and its cache is as wide as activations."""
+
 _TABLED: Final = "max-throughput"
 """Of TensorRT-LLM's tables. What they call TP of mixtures is attention in ranks, beside experts that are split over
 these: `enable_attention_dp` (TensorRT-LLM v1.0, performance overview, how its tables are made)."""
@@ -140,6 +145,7 @@ def _of_bench(engine: EngineSettings, model: ModelSpec, chip: Chip, served: Serv
         max_sequences=limits.max_sequences * served.mesh["ep"],
         pass_tokens=limits.pass_tokens,
         memory_share=MEMORY_SHARE,
+        streams=False,
         graph_sizes=graph_sizes(limits),
         num_requests=NUM_REQUESTS.get((served.prompt_len, served.generate_len)),
     )
@@ -163,6 +169,8 @@ def _of_mlperf(name: str, record: Record) -> ServingCase:
     of_server = _gpus_of_server(model, chip, gpus)
     machine, _ = _machine(record, of_server)
     narrowest = "fp4" if "fp4" in chip.peak_flops_per_s else "fp8"
+    is_default = _DEFAULT in text(record, "system")
+    kv_cache = "bf16" if is_default else "fp8"
     served = Served(
         model=model.name,
         hardware=machine.table,
@@ -170,13 +178,16 @@ def _of_mlperf(name: str, record: Record) -> ServingCase:
         generate_len=length,
         concurrency=None,
         mesh={"tp": of_server},
-        dtypes={"weights": narrowest, "compute": narrowest, "kv_cache": "fp8"},
+        dtypes={"weights": narrowest, "compute": narrowest, "kv_cache": kv_cache},
     )
+    engine = replace(engine_settings(_engine(text(record, "framework"))), streams=False)
+    if is_default:
+        engine = replace(engine, reading="apart", max_sequences=_SEQUENCES_OF_V0)
     job, _ = served_job(name, served)
     return ServingCase(
         id=name,
         job=job,
-        engine=engine_settings(_engine(text(record, "framework"))),
+        engine=engine,
         metric="output_tokens_per_s_per_chip",
         measured=total / gpus,
         source=_source(record, "submitter"),
@@ -184,7 +195,7 @@ def _of_mlperf(name: str, record: Record) -> ServingCase:
             *machine.assumed,
             f"prompts as long as replies, {length} tokens, all alike",
             f"servers of {of_server} GPUs",
-            f"weights in {narrowest}, the narrowest that the chip multiplies; KV cache in fp8",
+            f"weights in {narrowest}, the narrowest that the chip multiplies; KV cache in {kv_cache}",
         ),
     )
 
