@@ -210,6 +210,7 @@ def test_tokens_gathered_to_their_experts_are_a_ring_of_experts() -> None:
     ("plan", "what", "where"),
     [
         ({"plan__optimizer": {"nu_dtype": "bf16"}}, "a second moment of another dtype", "plan.optimizer.nu_dtype"),
+        ({"plan__lora": {"rank": 16}}, "adapters", "plan.lora"),
         ({"plan__optimizer": {"kind": "muonh"}}, "the optimizer muonh", "plan.optimizer.kind"),
         (
             {"plan__optimizer": {"kind": "muon", "orthogonalize": "replicated"}},

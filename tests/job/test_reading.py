@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 
 from ridgeline.errors import InputError
-from ridgeline.job.job import Dtypes, Optimizer, Quantization, Remat
+from ridgeline.job.job import Dtypes, Lora, Optimizer, Quantization, Remat
 from ridgeline.job.notes import notes
 from ridgeline.job.origin import Arguments, Setting, settings
 from ridgeline.job.reading import read_job
@@ -109,6 +109,15 @@ def test_a_flag_overrides_the_file(write: Callable[[str], str]) -> None:
 
 def test_a_batch_flag_overrides_the_files_batch_in_its_other_form(write: Callable[[str], str]) -> None:
     assert read_job(write(FULL), flags(global_batch="512")).workload.global_batch == 512
+
+
+def test_adapters_lie_beside_every_linear_layer_unless_some_are_named(write: Callable[[str], str]) -> None:
+    said, named = read_job(write(FULL), flags(lora_rank="16")), {"rank": 8, "targets": ["query", "value"]}
+
+    assert said.plan.lora == Lora(rank=16, targets=("query", "key", "value", "out", "gate", "up", "down"))
+    assert read_job(write(FULL), [Setting(key="plan.lora", value=named, where="")]).plan.lora == Lora(
+        rank=8, targets=("query", "value")
+    )
 
 
 def test_the_optimizer_may_be_said_in_a_flag(write: Callable[[str], str]) -> None:
@@ -265,6 +274,33 @@ def test_a_job_without_such_settings_has_no_notes(write: Callable[[str], str]) -
             "hots",
             "'device' or 'host'",
             "did you mean host?",
+        ),
+        (
+            "seq_len = 8192",
+            'seq_len = 8192\n[plan]\nlora = {rank = 16, targets = ["query", "vlaue"]}',
+            "no product that an adapter can lie beside",
+            "plan.lora.targets",
+            "vlaue",
+            "query, key, value, out, gate, up, down",
+            "did you mean value?",
+        ),
+        (
+            "seq_len = 8192",
+            "seq_len = 8192\n[plan]\nlora = {targets = []}",
+            "missing rank",
+            "plan.lora.rank",
+            "(absent)",
+            "a value",
+            "say how wide adapters are: --lora-rank 16, or rank = 16",
+        ),
+        (
+            "seq_len = 8192",
+            'seq_len = 8192\n[plan]\nlora = {rank = 16}\noptimizer = {kind = "muon"}',
+            "what muon costs on adapters is not known",
+            "plan.optimizer.kind",
+            "muon",
+            "adamw beside lora",
+            'use kind = "adamw"',
         ),
         (
             "seq_len = 8192",

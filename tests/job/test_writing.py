@@ -74,6 +74,7 @@ plans = st.builds(
         state=st.sampled_from([None, "device", "host"]),
     ),
     vocab_tiling=st.integers(1, 64),
+    lora=st.none(),
     moe_imbalance=st.floats(1, 100),
     placement=st.dictionaries(st.sampled_from(MESH_AXES), st.sampled_from(["x", "y", "x y"])),
     attention=st.builds(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ridgeline.job.job import Lora
 from ridgeline.study.measured.files import PUBLISHED
 from ridgeline.study.measured.gpu_records import read_gpu_records
 
@@ -139,7 +140,6 @@ def test_a_recipe_hides_the_exchange_of_tokens_where_stages_are_interleaved_or_o
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        ({**ROW, "phase": "LoRA"}, "no job can say that weights are frozen beside adapters (phase: LoRA)"),
         ({**ROW, "model": "Nobody-7B"}, "unknown model (model: Nobody-7B)"),
         ({**ROW, "gpu": "Cerebras"}, "not a GPU of the catalogue (gpu: Cerebras)"),
         ({**ROW, "seq_len": None}, "seq_len not stated (seq_len: None)"),
@@ -178,12 +178,20 @@ def test_a_gpt_that_the_zoo_does_not_know_is_built_from_the_dimensions_that_its_
     assert reason_of({**ROW, "model": "GPT-4.2B", **dimensions, "heads": 25}).startswith("heads that do not divide")
 
 
+def test_a_lora_run_trains_adapters_beside_attentions_inputs_on_packed_sequences() -> None:
+    case = case_of(phase="LoRA")
+
+    assert case.job.plan.lora == Lora(rank=16, targets=("query", "key", "value"), alpha=32.0)
+    assert case.not_stated == "packed sequences that do not see each other"
+    assert case_of().job.plan.lora is None
+
+
 def test_every_published_row_is_a_case_or_is_left_out() -> None:
     rows = json.loads((PUBLISHED / "gpu_training.json").read_text(encoding="utf-8"))
     cases, left_out = read_gpu_records(rows, "gpu_training.json")
 
     assert len(cases) + len(left_out) == len(rows) == 513
-    assert len(cases) == 454
+    assert len(cases) == 462
 
 
 def test_attention_was_not_fused_in_the_papers_of_2021_and_2022_and_first_so_in_triton() -> None:

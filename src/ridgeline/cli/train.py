@@ -36,6 +36,9 @@ def train(
     gradients_dtype: Annotated[options.Text, typer.Option(metavar="DTYPE", help="Of the gradients.")] = None,
     activations_dtype: Annotated[options.Text, typer.Option(metavar="DTYPE", help="Of what backward reads.")] = None,
     optimizer: options.Optimizer = None,
+    lora_rank: Annotated[
+        options.Text, typer.Option(metavar="N", help="Train adapters of this rank; the weights are frozen.")
+    ] = None,
     mu_dtype: options.MuDtype = None,
     nu_dtype: options.NuDtype = None,
     optimizer_state: options.OptimizerState = None,
@@ -108,6 +111,7 @@ def train(
         "gradients_dtype": gradients_dtype,
         "activations_dtype": activations_dtype,
         "optimizer": optimizer,
+        "lora_rank": lora_rank,
         "mu_dtype": mu_dtype,
         "nu_dtype": nu_dtype,
         "optimizer_state": optimizer_state,

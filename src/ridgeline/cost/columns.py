@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline.cost.work import Hiding, Number, smaller
 from ridgeline.job.job import BATCH_AXES, BYTES_OF
+from ridgeline.model.adapters import is_adapter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,9 +46,11 @@ MESH_AXES_OF: Mapping[str, tuple[str, ...]] = {
     "kv_heads": TENSOR_AXES,
     "vocab": TENSOR_AXES,
     "experts": ("ep",),
+    "rank": ("fsdp", "fsdp_transpose", "cp", "ep", "dcn_fsdp"),
 }
 """Mesh axes that split each logical axis of a weight (MaxText's logical rules); an axis not named is never split.
-Of a short convolution (`conv`) and of a scan's states (`state`) the channels are split, as in vLLM 0.32.0."""
+Of a short convolution (`conv`) and of a scan's states (`state`) the channels are split, as in vLLM 0.32.0.
+Of an adapter the rank stands for whatever side FSDP splits, as PyTorch's does, which cuts up flattened weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,7 @@ class TrainingSetting:
         dtypes: Precisions.
         quantization: Low-precision recipe, or None.
         optimizer: Its state.
+        has_adapters: Low-rank adapters are trained; all other weights are frozen.
         vocab_tiling: Chunks of the logits.
         moe_imbalance: Busiest expert's tokens over the mean.
         expert_exchange: How tokens reach their experts; None for the quicker.
@@ -95,6 +99,7 @@ class TrainingSetting:
     context: ContextParallelism
     link_bytes_per_s: float
     is_eager: bool = False
+    has_adapters: bool = False
     expert_exchange_overlaps: bool = False
     has_collective_matmul: bool = True
     sync_overlaps: bool = True
@@ -117,6 +122,10 @@ class TrainingSetting:
     def gradient_bytes(self) -> float:
         """Bytes of one element of an accumulated gradient."""
         return BYTES_OF[self.dtypes.gradients]
+
+    def trains(self, tensor: Tensor) -> bool:
+        """Whether a weight is trained."""
+        return not self.has_adapters or is_adapter(tensor)
 
     @property
     def tensor_overlap(self) -> float:

@@ -221,6 +221,9 @@ def _quantization(recipe: Quantization) -> dict[str, Value]:
 
 def _optimizer(plan: PlanRequest) -> dict[str, Value]:
     optimizer = plan.optimizer
+    if plan.lora is not None:
+        what = "adapters: it trains them by another command, from a checkpoint, with `lora` keys of its own"
+        raise refused(what, "plan.lora", f"rank {plan.lora.rank}", fix="leave lora out")
     if optimizer.kind not in _OPTIMIZERS:
         raise refused(
             f"the optimizer {optimizer.kind}",

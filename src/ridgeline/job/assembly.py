@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from os.path import normpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError
+from ridgeline.job.adapters import parse_lora
 from ridgeline.job.document import ServingDocument
 from ridgeline.job.job import (
     AttentionKernel,
@@ -79,6 +81,7 @@ def assembled(document: AnyDocument, origin: Origin, *, folder: str) -> AnyJob:
         )
     workload = _workload(document.workload, origin)
     plan = _plan(document.plan, hardware, origin)
+    plan = replace(plan, lora=parse_lora(document.plan.lora, model, plan.optimizer, origin))
     check_mesh(plan.mesh, hardware, where=origin.of("plan.mesh"))
     if workload.global_batch is not None:
         is_in_tokens = document.workload.batch_tokens is not None

@@ -112,6 +112,14 @@ class OptimizerTable(_Table):
     orthogonalize: Orthogonalization | None = None
 
 
+class LoraTable(_Table):
+    """`lora`."""
+
+    rank: _Quantity
+    targets: list[str] | None = None
+    alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+
+
 class AttentionTable(_Table):
     """`attention`."""
 
@@ -161,6 +169,7 @@ class PlanTable(_Table):
     quantization: QuantizationTable | None = None
     remat: dict[str, str] | None = None
     optimizer: OptimizerTable = OptimizerTable()
+    lora: LoraTable | None = None
     attention: AttentionTable = AttentionTable()
     moe: MoeTable = MoeTable()
     context: ContextTable = ContextTable()
@@ -286,6 +295,7 @@ _MISSING_FIXES: Mapping[str, str] = {
     "workload.prompt_len": "say how long a prompt is: --prompt-len 1024, or prompt_len = 1024 under [workload]",
     "workload.generate_len": "say how long a reply is: --generate-len 256, or generate_len = 256 under [workload]",
     "workload.prefix_cache.hit_rate": "say which part of prompts is cached already: hit_rate = 0.5",
+    "plan.lora.rank": "say how wide adapters are: --lora-rank 16, or rank = 16",
     "plan.speculation.draft_tokens": "say how many tokens are drafted a pass: --draft-tokens 3, or draft_tokens = 3",
     "plan.speculation.acceptance": "say how likely a draft is accepted: --acceptance 0.8, or acceptance = 0.8",
 }

@@ -155,6 +155,21 @@ class Optimizer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lora:
+    """Low-rank adapters, trained in place of the weights, which are frozen and stored in the compute dtype.
+
+    Attributes:
+        rank: Of every adapter.
+        targets: The layers' products that have one: `query`, `key`, `value`, `out`, `gate`, `up`, `down`, …
+        alpha: Scale of the adapters' outputs, times the rank; no cost depends on it.
+    """
+
+    rank: int
+    targets: tuple[str, ...]
+    alpha: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """How pipeline stages are fed; None lets the planner choose.
 
@@ -255,6 +270,7 @@ class PlanRequest:
         quantization: A low-precision recipe, or None.
         remat: A policy, or None to search the presets.
         optimizer: State dtypes and place.
+        lora: Adapters that are trained in place of the weights; None trains the weights.
         vocab_tiling: Chunks in which logits and loss are computed.
         moe_imbalance: Busiest expert's tokens over the mean (1.0 is perfect balance).
         placement: Physical axes by logical axis, e.g. `{"tp": "core"}`; an axis left out is placed by the planner.
@@ -271,6 +287,7 @@ class PlanRequest:
     quantization: Quantization | None = None
     remat: Remat | None = None
     optimizer: Optimizer = field(default_factory=Optimizer)
+    lora: Lora | None = None
     vocab_tiling: int = 1
     moe_imbalance: float = 1.0
     placement: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -29,6 +29,7 @@ class Arguments(TypedDict, total=False):
     gradients_dtype: str | None
     activations_dtype: str | None
     optimizer: str | None
+    lora_rank: int | str | None
     mu_dtype: str | None
     nu_dtype: str | None
     optimizer_state: str | None
@@ -72,6 +73,7 @@ KEYS: Final[Mapping[str, str]] = {
     "gradients_dtype": "plan.dtypes.gradients",
     "activations_dtype": "plan.dtypes.activations",
     "optimizer": "plan.optimizer.kind",
+    "lora_rank": "plan.lora.rank",
     "mu_dtype": "plan.optimizer.mu_dtype",
     "nu_dtype": "plan.optimizer.nu_dtype",
     "optimizer_state": "plan.optimizer.state",

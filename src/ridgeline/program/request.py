@@ -274,6 +274,7 @@ def _unknown_plan_parts(plan: PlanRequest) -> Iterator[tuple[str, object]]:
         ("weights gathered once a step", plan.pipeline.gather_once),
         (f"the optimizer {plan.optimizer.kind}", plan.optimizer.kind if plan.optimizer.kind != "adamw" else ""),
         ("a distributed optimizer", plan.optimizer.distributed),
+        ("adapters beside frozen weights", "" if plan.lora is None else f"rank {plan.lora.rank}"),
         ("context parallelism by another strategy than all_gather", asked if asked != "all_gather" else ""),
         ("reordering of tokens for context parallelism", plan.mesh.get("cp", 1) > 1 and plan.context.load_balance),
     ):

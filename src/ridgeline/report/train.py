@@ -244,6 +244,8 @@ def _precision(plan: Plan) -> str:
     words.append(f"{rule}moments {moments}{place}")
     if plan.quantization is not None:
         words.append(f"{plan.quantization.kind} matmuls")
+    if plan.lora is not None:
+        words.append(f"adapters of rank {plan.lora.rank} on {', '.join(plan.lora.targets)}; all else frozen")
     return ", ".join(words)
 
 

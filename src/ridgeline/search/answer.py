@@ -10,7 +10,17 @@ if TYPE_CHECKING:
 
     from ridgeline.cost.explain import Derivation
     from ridgeline.cost.work import Part
-    from ridgeline.job.job import Dtypes, Job, Optimizer, OptimizerState, Placement, Quantization, Remat, TokenExchange
+    from ridgeline.job.job import (
+        Dtypes,
+        Job,
+        Lora,
+        Optimizer,
+        OptimizerState,
+        Placement,
+        Quantization,
+        Remat,
+        TokenExchange,
+    )
     from ridgeline.search.decision import Decision
 
 Verdict: TypeAlias = Literal["fits", "tight", "does_not_fit"]
@@ -36,6 +46,7 @@ class Plan:
         dtypes: Storage and compute precisions.
         quantization: Low-precision recipe, or None.
         optimizer: Its state.
+        lora: Adapters that are trained in place of the weights, or None.
         vocab_tiling: Chunks of the logits.
     """
 
@@ -51,6 +62,7 @@ class Plan:
     quantization: Quantization | None
     optimizer: Optimizer
     vocab_tiling: int
+    lora: Lora | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from ridgeline.cost.laws.run import available_flops, chip_s, mfu
 from ridgeline.cost.placement import describe
 from ridgeline.cost.training.memory import largest_tensors, training_memory
 from ridgeline.cost.training.step import roofline_s, training_step
+from ridgeline.model.adapters import frozen_flops_per_token
 from ridgeline.model.flop_convention import CONVENTIONS, training_flops_per_token
 from ridgeline.search.answer import Bound, MemoryEstimate, Plan, PlanEstimate, StepEstimate, Verdict
 from ridgeline.search.interval import interval_half_width, widened_by
@@ -76,9 +77,11 @@ def estimate_row(job: Job, setting: TrainingSetting, table: PlanTable, index: in
 
 
 def step_flops(setting: TrainingSetting) -> float:
-    """Model FLOPs of one step, as MFU counts them."""
+    """Model FLOPs of one step, as MFU counts them; frozen weights have no gradient."""
     convention = CONVENTIONS[MFU_CONVENTION]
     per_token = training_flops_per_token(setting.tree, seq_len=setting.seq_len, convention=convention)
+    if setting.has_adapters:
+        per_token -= frozen_flops_per_token(setting.tree)
     return setting.global_batch * setting.seq_len * per_token
 
 
@@ -145,6 +148,7 @@ def _plan(job: Job, table: PlanTable, index: int, *, expert_exchange: TokenExcha
         remat=table.remat_of(index),
         dtypes=plan.dtypes,
         quantization=plan.quantization,
+        lora=plan.lora,
         optimizer=replace(plan.optimizer, state="host" if table.moments_on_host[index] else "device"),
         vocab_tiling=plan.vocab_tiling,
     )

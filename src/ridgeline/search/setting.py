@@ -8,11 +8,13 @@ from ridgeline.cost.calibration import load_efficiency, with_own_facts
 from ridgeline.cost.columns import TrainingSetting
 from ridgeline.cost.placement import link_rate_bytes_per_s
 from ridgeline.errors import InputError
+from ridgeline.model.adapters import with_adapters
 from ridgeline.model.tree import model_tree
 
 if TYPE_CHECKING:
     from ridgeline.cost.efficiency import Efficiency
     from ridgeline.job.job import ExpertKernel, Job
+    from ridgeline.model.operations import ModelTree
 
 
 def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
@@ -41,7 +43,7 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
             fix="use per_axis",
         )
     return TrainingSetting(
-        tree=model_tree(job.model),
+        tree=_tree(job),
         hardware=job.hardware,
         efficiency=job_efficiency(job).in_whole_steps,
         global_batch=global_batch,
@@ -56,6 +58,7 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
         expert_capacity_ratio=_capacity_ratio(plan.experts),
         context=plan.context,
         link_bytes_per_s=link_rate_bytes_per_s(job.hardware),
+        has_adapters=plan.lora is not None,
         is_eager=plan.compiler.kernel_launch == "eager",
         has_collective_matmul=plan.compiler.collective_matmul is not False,
         sync_overlaps=plan.optimizer.sync_overlap is not False,
@@ -64,6 +67,12 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
         attention_tile=(plan.attention.block_q, plan.attention.block_kv),
         sparse_core_offload=plan.compiler.sparse_core_offload,
     )
+
+
+def _tree(job: Job) -> ModelTree:
+    """The model, with the adapters that the plan trains."""
+    tree, lora = model_tree(job.model), job.plan.lora
+    return tree if lora is None else with_adapters(tree, rank=lora.rank, targets=lora.targets)
 
 
 def job_efficiency(job: Job) -> Efficiency:

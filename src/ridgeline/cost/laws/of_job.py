@@ -66,6 +66,14 @@ def laws_of_job(job: Job, given: Mapping[str, float | str], *, where: str = "giv
     Raises:
         InputError: The slice is no torus, or a quantity is unknown or unusable.
     """
+    if job.plan.lora is not None:
+        raise InputError(
+            "the laws train all weights",
+            where="plan.lora",
+            value=f"rank {job.plan.lora.rank}",
+            expected="a job without adapters",
+            fix="leave --laws out: the search knows adapters",
+        )
     told = read_quantities(given, where=where)
     if not isinstance(_usual_channel(job.model), MoeSpec):
         _refuse_experts(told, job.model.name, where=where)

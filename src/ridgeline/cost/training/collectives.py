@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.columns import gathered_shards, weight_shards
 from ridgeline.cost.placement import groups_of
-from ridgeline.cost.training.held_weights import group_of_replicas, held_weights, stored_elements
+from ridgeline.cost.training.held_weights import group_of_replicas, stored_elements, trained_weights
 from ridgeline.cost.training.layer import gathered_tensor_bytes
 from ridgeline.cost.training.step import training_step
 from ridgeline.model.operations import ExpertMatmul, weights_of
@@ -108,7 +108,9 @@ def _of_leaf(
         case "weights" | "expert_weights":
             arrays = [
                 (name, count, size_bytes)
-                for name, size_bytes in _gathered(within.partition("/")[0], group, setting, columns)
+                for name, size_bytes in _gathered(
+                    within.partition("/")[0], group, setting, columns, is_gather=leaf.name.endswith("all_gather")
+                )
             ]
         case "data" | "expert_data":
             arrays = list(_summed(count, leaf, group, setting, columns))
@@ -128,13 +130,15 @@ def _of_leaf(
         )
 
 
-def _gathered(section: str, group: str, setting: TrainingSetting, columns: PlanColumns) -> Iterator[tuple[str, Number]]:
+def _gathered(
+    section: str, group: str, setting: TrainingSetting, columns: PlanColumns, *, is_gather: bool
+) -> Iterator[tuple[str, Number]]:
     """The weights of a layer, of the embedding or of the head that are stored split: name, and bytes gathered."""
     for block in _blocks(section, setting):
         for operation in block.operations:
             if isinstance(operation, ExpertMatmul) == (group == "expert_weights"):
                 for tensor in weights_of(operation):
-                    if _is_split(tensor, columns, setting):
+                    if _is_split(tensor, columns, setting) and (is_gather or setting.trains(tensor)):
                         size_bytes = gathered_tensor_bytes(tensor, columns=columns, element_bytes=setting.compute_bytes)
                         yield _owner(tensor), size_bytes
 
@@ -161,6 +165,6 @@ def _summed(
     """Every weight whose gradient replicas sum, or that they gather: runs, and bytes of what a device holds of it."""
     is_gradient = setting.optimizer.distributed and leaf.phase == "backward"
     element_bytes = setting.gradient_bytes if is_gradient else setting.compute_bytes
-    for tensor, held, _ in held_weights(setting, columns):
+    for tensor, held, _ in trained_weights(setting, columns):
         if group_of_replicas(tensor, setting) == group:
             yield _owner(tensor), count * float(held), stored_elements(tensor, columns, setting) * element_bytes

@@ -24,6 +24,7 @@ from ridgeline.cost.columns import gathered_shards
 from ridgeline.cost.product import is_quantized, product_demand
 from ridgeline.cost.training.operation import traffic_part
 from ridgeline.cost.training.quantization_pass import (
+    COPIES,
     NARROW_BYTES,
     SCALE_BYTES,
     SUB_CHANNEL_SIZE,
@@ -147,7 +148,9 @@ class _Product:
         elements, b_a = self.demand.rows * width / self.demand.num_shards, self.setting.activation_bytes
         if self.narrows_apart:
             narrow, looks = NARROW_BYTES[self.recipe.kind], num_looks(self.recipe)
-            yield self._pass(name, phase, elements * narrowing_bytes(b_a=b_a, narrow_bytes=narrow, num_looks=looks))
+            copies = COPIES if self.setting.trains(self.op.weight) else 1
+            moved = narrowing_bytes(b_a=b_a, narrow_bytes=narrow, num_looks=looks, num_copies=copies)
+            yield self._pass(name, phase, elements * moved)
         elif self.recipe.scaling == "dynamic":
             yield self._pass(name, phase, scale_pass_bytes(elements_size=elements, b_a=b_a))
 

@@ -40,15 +40,29 @@ def held_weights(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tup
         yield tensor, tables if outside else count * shares[tensor.name.partition("/")[0]], outside
 
 
+def trained_weights(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tuple[Tensor, Number, bool]]:
+    """Those of `held_weights` that are trained."""
+    return (found for found in held_weights(setting, columns) if setting.trains(found[0]))
+
+
+def frozen_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Parameters that one device of the busiest stage stores and that are not trained."""
+    total: Number = 0.0
+    for tensor, held, _ in held_weights(setting, columns):
+        if not setting.trains(tensor):
+            total = total + stored_elements(tensor, columns, setting) * held
+    return total
+
+
 def local_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
-    """Parameters that one device of the busiest stage stores."""
+    """Trained parameters that one device of the busiest stage stores."""
     return sum(summed_elements(setting, columns).values())
 
 
 def state_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
-    """Parameters whose optimizer state one device of the busiest stage stores."""
+    """Trained parameters whose optimizer state one device of the busiest stage stores."""
     total: Number = 0.0
-    for tensor, held, _ in held_weights(setting, columns):
+    for tensor, held, _ in trained_weights(setting, columns):
         total = total + tensor.size / state_shards(tensor, columns, setting) * held
     return total
 
@@ -64,9 +78,9 @@ def group_of_replicas(tensor: Tensor, setting: TrainingSetting) -> str:
 
 
 def summed_elements(setting: TrainingSetting, columns: PlanColumns) -> Mapping[str, Number]:
-    """Parameters that one device of the busiest stage stores, by the group that sums their gradients."""
+    """Trained parameters that one device of the busiest stage stores, by the group that sums their gradients."""
     total: dict[str, Number] = {"data": 0.0}
-    for tensor, held, _ in held_weights(setting, columns):
+    for tensor, held, _ in trained_weights(setting, columns):
         group = group_of_replicas(tensor, setting)
         total[group] = total.get(group, 0.0) + stored_elements(tensor, columns, setting) * held
     return total
@@ -79,6 +93,8 @@ def elements_on_all_stages(setting: TrainingSetting, columns: PlanColumns) -> Nu
     left = {layer.name: 1.0 - pipelined_share(layer, setting, columns) for layer in setting.tree.layers}
     total: Number = 0.0
     for tensor, count, outside in step_weights(setting.tree):
+        if not setting.trains(tensor):
+            continue
         share = 1.0 if outside else left[tensor.name.partition("/")[0]]
         total = total + stored_elements(tensor, columns, setting) * count * share
     return total

@@ -37,7 +37,8 @@ def _kernels(operation: Operation, *, setting: TrainingSetting, columns: PlanCol
     recipe = setting.quantization
     match operation:
         case Matmul():
-            return float(_PRODUCTS + (_OPERANDS if recipe is not None and operation.quantizable else 0))
+            products = _PRODUCTS if setting.trains(operation.weight) else _PRODUCTS - 1
+            return float(products + (_OPERANDS if recipe is not None and operation.quantizable else 0))
         case ExpertMatmul():
             narrowed = _OPERANDS if recipe is not None and takes_experts(recipe) else 0
             return (_PRODUCTS + narrowed) * operation.weight.shape[0] / columns.degrees["ep"]

@@ -206,8 +206,30 @@ def _weights_moved(layer: Layer, *, setting: TrainingSetting, columns: PlanColum
     """FSDP's gathers and sums of one layer: dense weights over one group, expert weights over another."""
     for group, members in _by_group(layer):
         needed = gathered_bytes(members, columns=columns, element_bytes=setting.compute_bytes)
-        transfer = gather(columns.links[group], needed)
-        yield gather_and_sum(group, transfer, setting=setting)
+        yield gather_and_sum_trained(group, members, needed, setting=setting, columns=columns)
+
+
+def gather_and_sum_trained(
+    group: str, members: Iterable[Operation], weights_bytes: Number, *, setting: TrainingSetting, columns: PlanColumns
+) -> tuple[Part, Part]:
+    """The gather of so many bytes of weights, and the sum of the gradients of those that are trained."""
+    gathers, sums = gather_and_sum(group, gather(columns.links[group], weights_bytes), setting=setting)
+    if not setting.has_adapters:
+        return gathers, sums
+    trained = trained_bytes(members, setting=setting, columns=columns, element_bytes=setting.compute_bytes)
+    return gathers, gather_and_sum(group, gather(columns.links[group], trained), setting=setting)[1]
+
+
+def trained_bytes(
+    operations: Iterable[Operation], *, setting: TrainingSetting, columns: PlanColumns, element_bytes: float
+) -> Number:
+    """Bytes of the gradients of trained weights, as their operations make them."""
+    total: Number = 0.0
+    for operation in operations:
+        for tensor in weights_of(operation):
+            if setting.trains(tensor):
+                total = total + gathered_tensor_bytes(tensor, columns=columns, element_bytes=element_bytes)
+    return total
 
 
 def _accumulation(layer: Layer, *, setting: TrainingSetting, columns: PlanColumns) -> Part:
@@ -215,7 +237,7 @@ def _accumulation(layer: Layer, *, setting: TrainingSetting, columns: PlanColumn
     total: Number = 0.0
     added_apart = () if setting.adds_gradients_in_products else _by_group(layer)
     for group, members in added_apart:
-        made = gathered_bytes(members, columns=columns, element_bytes=setting.gradient_bytes)
+        made = trained_bytes(members, setting=setting, columns=columns, element_bytes=setting.gradient_bytes)
         total = total + added_gradient_bytes(
             gradient_bytes=made / columns.links[group].size, num_microbatches=columns.microsteps
         )

@@ -33,7 +33,14 @@ from ridgeline.cost.laws.memory import (
     saved_bytes,
     weight_bytes,
 )
-from ridgeline.cost.training.held_weights import held_weights, local_elements, state_elements
+from ridgeline.cost.training.held_weights import (
+    frozen_elements,
+    held_weights,
+    local_elements,
+    state_elements,
+    stored_elements,
+    trained_weights,
+)
 from ridgeline.cost.training.layer import gathered_bytes, gathered_tensor_bytes
 from ridgeline.cost.training.muon import orthogonalization_bytes
 from ridgeline.cost.training.operation import gathered_tokens
@@ -140,6 +147,8 @@ def training_memory(setting: TrainingSetting, columns: PlanColumns) -> MemoryCol
     instead = layer_set + gradients * (1.0 - added_in_place)
     head = larger(head_set - going_back.parts["head_waiting"] - more - instead, 0.0)
     parts = {**going_back.parts, "logits_waiting": more, "head_working_set": head}
+    if setting.has_adapters:
+        parts["frozen_weights"] = weight_bytes(P=frozen_elements(setting, columns), b_w=setting.compute_bytes)
     if optimizer.is_muon:
         gone = sum(parts[name] for name in _GONE_BEFORE_UPDATE)
         parts["optimizer_working_set"] = larger(orthogonalization_bytes(setting, columns) - gone, 0.0)
@@ -205,9 +214,9 @@ def _unnamed_elements(layer: Layer) -> float:
 
 
 def _layer_elements(setting: TrainingSetting, columns: PlanColumns) -> Number:
-    """Parameters of the layers that one device of the busiest stage stores."""
+    """Trained parameters of the layers that one device of the busiest stage stores."""
     total: Number = 0.0
-    for tensor, held, outside in held_weights(setting, columns):
+    for tensor, held, outside in trained_weights(setting, columns):
         if not outside:
             total = total + tensor.size * held / weight_shards(tensor, columns, setting)
     return total
@@ -219,7 +228,7 @@ def _gathered_once_bytes(setting: TrainingSetting, columns: PlanColumns) -> Numb
     for tensor, held, outside in held_weights(setting, columns):
         if not outside:
             once = gathered_tensor_bytes(tensor, columns=columns, element_bytes=setting.compute_bytes)
-            total = total + 2.0 * once * held
+            total = total + (2.0 if setting.trains(tensor) else 1.0) * once * held
     return total * columns.gather_once
 
 
@@ -230,7 +239,7 @@ def _passing_bytes(setting: TrainingSetting, columns: PlanColumns) -> Number:
     """
     largest: Number = 0.0
     matrices = matrix_sides(setting.tree)
-    for tensor, held, is_outside in held_weights(setting, columns):
+    for tensor, held, is_outside in trained_weights(setting, columns):
         if is_outside:
             element_bytes = tensor_moments_bytes(tensor, setting=setting, matrices=matrices)
             stored = tensor.size * held / state_shards(tensor, columns, setting)
@@ -244,7 +253,8 @@ def _layer_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: N
     for layer in setting.tree.layers:
         operations = [operation for block in layer.blocks for operation in block.operations]
         matrices = [gathered_bytes([op], columns=columns, element_bytes=setting.compute_bytes) for op in operations]
-        gathered = larger(gathered, layers_of_block(setting.tree) * sum(matrices) + reduce(larger, matrices))
+        unreduced = 0.0 if setting.has_adapters else reduce(larger, matrices)
+        gathered = larger(gathered, layers_of_block(setting.tree) * sum(matrices) + unreduced)
     made = block_elements(setting, columns) * rows * setting.activation_bytes
     tokens = _gathered_tokens_bytes(setting, columns, rows)
     return made + tokens + gathered * _is_gathered(columns) * (1.0 - columns.gather_once)
@@ -265,7 +275,10 @@ def _head_working_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Nu
     logits = _logits_bytes(setting, columns, rows)
     table = gathered_bytes([_unembedding(setting)], columns=columns, element_bytes=setting.compute_bytes)
     stream = rows * embed_dim(setting.tree) * setting.activation_bytes / columns.tensor
-    needed = head_bytes(logits_bytes=logits, table_bytes=table) + 2 * stream - table * (1.0 - _is_gathered(columns))
+    spared = table * (1.0 - _is_gathered(columns))
+    if setting.has_adapters:  # the table has no gradient
+        return 2 * logits + table + 2 * stream - spared, 0.0, 0.0
+    needed = head_bytes(logits_bytes=logits, table_bytes=table) + 2 * stream - spared
     waiting = head_waiting_bytes(logits_bytes=logits + stream, table_bytes=table)
     longer = logits + stream - waiting if setting.hardware.chip.name in ASYNCHRONOUS else 0.0
     return needed, waiting, longer
@@ -328,6 +341,10 @@ def _weights_and_moments(setting: TrainingSetting, columns: PlanColumns) -> Iter
     """Each weight with its optimizer state, where that is on the device, stacked over its layers."""
     b_w, matrices = BYTES_OF[setting.dtypes.weights], matrix_sides(setting.tree)
     for tensor, held, _ in held_weights(setting, columns):
+        if not setting.trains(tensor):
+            stored = stored_elements(tensor, columns, setting) * held
+            yield tensor.name, weight_bytes(P=stored, b_w=setting.compute_bytes)
+            continue
         elements = tensor.size * held / state_shards(tensor, columns, setting)
         moments = elements * tensor_moments_bytes(tensor, setting=setting, matrices=matrices)
         moments = moments * (1.0 - columns.moments_on_host)

@@ -79,7 +79,8 @@ def operation_cost(
             return _elementwise(operation, rows=rows, setting=setting, columns=columns)
         case Lookup():
             elements = 2 * rows * operation.width / columns.tensor
-            return _pass(operation.path, elements, setting=setting, efficiency=setting.efficiency.vector, output="")
+            cost = _pass(operation.path, elements, setting=setting, efficiency=setting.efficiency.vector, output="")
+            return cost if setting.trains(operation.weight) else replace(cost, backward=())
         case Dispatch():
             return _dispatch(operation, rows=rows, setting=setting, columns=columns)
         case Recurrence():
@@ -143,9 +144,9 @@ def traffic_part(
 def _product(
     op: Matmul | ExpertMatmul, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
 ) -> OperationCost:
-    """Y = x·W forward; backward the gradients of x and of W, each as large."""
+    """Y = x·W forward; backward the gradients of x and, where it is trained, of W, each as large."""
     demand = product_demand(op, rows=rows, setting=setting, columns=columns)
-    flops, dtype = demand.flops, demand.dtype
+    flops, dtype, trained = demand.flops, demand.dtype, setting.trains(op.weight)
 
     def arithmetic(name: str, phase: Phase, product: Product) -> Part:
         formula, asked = product_formula(demand, product, setting=setting)
@@ -160,7 +161,7 @@ def _product(
         backward=(
             *_bias_pass(op, "backward", demand, setting=setting),
             arithmetic(f"{op.path}/input_gradient", "backward", "input_gradient"),
-            arithmetic(f"{op.path}/weight_gradient", "backward", "weight_gradient"),
+            *((arithmetic(f"{op.path}/weight_gradient", "backward", "weight_gradient"),) if trained else ()),
         ),
         output=op.output.name,
     )

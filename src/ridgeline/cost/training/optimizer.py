@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ridgeline.cost.columns import state_shards
 from ridgeline.cost.laws.memory import gradient_bytes, optimizer_bytes, weight_bytes
-from ridgeline.cost.training.held_weights import held_weights, state_elements
+from ridgeline.cost.training.held_weights import state_elements, trained_weights
 from ridgeline.cost.training.layer import host_part
 from ridgeline.cost.training.muon import orthogonalization
 from ridgeline.cost.work import Number, Part, Work, in_sequence
@@ -71,7 +71,7 @@ def moment_elements(setting: TrainingSetting, columns: PlanColumns) -> tuple[Num
     first: Number = 0.0
     second: Number = 0.0
     matrices = matrix_sides(setting.tree)
-    for tensor, held, _ in held_weights(setting, columns):
+    for tensor, held, _ in trained_weights(setting, columns):
         stored = tensor.size * held / state_shards(tensor, columns, setting)
         of_first, of_second = moments_of(tensor, setting=setting, matrices=matrices)
         first, second = first + stored * of_first, second + stored * of_second
@@ -144,7 +144,7 @@ def _further_bytes(setting: TrainingSetting, columns: PlanColumns) -> Number:
     b_w, b_g = BYTES_OF[setting.dtypes.weights], BYTES_OF[setting.dtypes.gradients]
     matrices, normed = matrix_sides(setting.tree), frozenset(_normed_names(setting.tree))
     total: Number = 0.0
-    for tensor, held, _ in held_weights(setting, columns):
+    for tensor, held, _ in trained_weights(setting, columns):
         element_bytes = 2.0 * b_g if kind == "adafactor" else 0.0
         if kind in {"adamh", "muonh"} and tensor.name in normed:
             element_bytes += 2.0 * (b_w + b_g)

@@ -30,17 +30,19 @@ BLOCK_OPERATIONS: Final = 3.0
 """On each partial sum of a block: times the scale of one operand, times that of the other, added."""
 
 
-def narrowing_bytes(*, b_a: float, narrow_bytes: float, num_looks: int) -> float:
+def narrowing_bytes(*, b_a: float, narrow_bytes: float, num_looks: int, num_copies: int = COPIES) -> float:
     """Traffic of narrowing one element: read, once more to find a scale that all of a tensor shares, written twice.
 
-    Formula: b_a · (1 + num_looks) + 2 · narrow_bytes
+    The second copy, along columns, is for the weight's gradient; of a frozen weight there is none.
+
+    Formula: b_a · (1 + num_looks) + num_copies · narrow_bytes
 
     Source: derived from Transformer Engine's recipes.
 
     >>> narrowing_bytes(b_a=2.0, narrow_bytes=1.0, num_looks=1), narrowing_bytes(b_a=2.0, narrow_bytes=1.0, num_looks=0)
     (6.0, 4.0)
     """
-    return b_a * (1 + num_looks) + COPIES * narrow_bytes
+    return b_a * (1 + num_looks) + num_copies * narrow_bytes
 
 
 def num_looks(recipe: Quantization) -> int:

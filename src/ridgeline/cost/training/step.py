@@ -16,8 +16,8 @@ from ridgeline.cost.columns import TENSOR_AXES, PlanColumns, TrainingSetting, to
 from ridgeline.cost.laws.pipeline import bubble_ratio
 from ridgeline.cost.training.held_weights import elements_on_all_stages, summed_elements
 from ridgeline.cost.training.launches import num_kernels
-from ridgeline.cost.training.layer import gathered_bytes, layer_cost
-from ridgeline.cost.training.operation import gather_and_sum, operation_cost, transfer_part
+from ridgeline.cost.training.layer import gather_and_sum_trained, gathered_bytes, layer_cost
+from ridgeline.cost.training.operation import operation_cost, transfer_part
 from ridgeline.cost.training.optimizer import optimizer_part
 from ridgeline.cost.training.pipeline import (
     has_uneven_stages,
@@ -170,8 +170,7 @@ def _outside(name: str, block: Block, setting: TrainingSetting, columns: PlanCol
             again = [replace(part, phase="recompute") for part in cost.forward]
             backward.insert(0, in_sequence("recompute", "recompute", again))
     needed = gathered_bytes(block.operations, columns=columns, element_bytes=setting.compute_bytes)
-    transfer = gather(columns.links["weights"], needed)
-    gathers, sums = gather_and_sum("weights", transfer, setting=setting)
+    gathers, sums = gather_and_sum_trained("weights", block.operations, needed, setting=setting, columns=columns)
     return overlapped(
         name,
         "step",

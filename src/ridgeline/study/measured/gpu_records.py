@@ -59,6 +59,9 @@ _GPUS_PER_NODE = 8
 _RATES = ("tokens_per_s_per_gpu", "tokens_per_s_per_chip")
 _GPT = re.compile(r"(gpt-?\d|megatron|turing)", re.IGNORECASE)
 _HEAD_DIM: Final = 128
+_LORA: Final[Mapping[str, object]] = {"rank": 16, "alpha": 32.0, "targets": ["query", "key", "value"]}
+"""Adapters of NVIDIA's recipes, beside the projections of attention's inputs.
+Source: Megatron-Bridge, perf_recipes/llama (`dim = 16`, `target_modules = ["linear_qkv"]`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +113,6 @@ def _case(record: Record, name: str) -> MeasuredCase:
     if record.get("kind") not in ("train", "time", None):
         raise unusable("states no time of a step", record["kind"], key="kind")
     phase = text(record, "phase")
-    if "lora" in phase.lower():
-        raise unusable("no job can say that weights are frozen beside adapters", phase, key="phase")
     gpus, seq_len = _needed(record, "gpus"), _needed(record, "seq_len")
     machine, degrees = machine_of(record, gpus=gpus), _degrees(record, gpus)
     micro_batch, steps, assumed_feed = _feed(record, degrees)
@@ -273,6 +274,7 @@ def _plan(record: Record, degrees: _Degrees, steps: int, choices: Mapping[str, C
             "distributed": mesh["fsdp"] == 1 and has_distributed_optimizer(record),
             "sync_overlap": sync_overlap_of(record),
         },
+        **({"lora": dict(_LORA)} if _is_lora(record) else {}),
         "gradient_accumulation": steps,
         "remat": choices["remat"].value,
         "compiler": {
@@ -289,6 +291,10 @@ def _plan(record: Record, degrees: _Degrees, steps: int, choices: Mapping[str, C
     if mesh["cp"] > 1:
         plan["context"] = {"strategy": context_strategy_of(record), "load_balance": True}
     return plan
+
+
+def _is_lora(record: Record) -> bool:
+    return "lora" in text(record, "phase").lower()
 
 
 def _quantization(recipe: object) -> dict[str, object]:
@@ -362,7 +368,7 @@ def _measured_in_flops(record: Record, job: Job) -> _Measured:
 
 
 def _not_said(record: Record, phase: str) -> tuple[str, ...]:
-    found = ["packed sequences that do not see each other"] if phase.upper() == "SFT" else []
+    found = ["packed sequences that do not see each other"] if phase.upper() in {"SFT", "LORA"} else []
     note = text(record, "note")
     if "parallel transformer block" in note:
         found.append("sliding windows")
