@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from ridgeline.cost.training.context import causal_imbalance
+from ridgeline.cost.training.step import training_step
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.job import MESH_AXES, ContextParallelism, Job, PlanRequest, Quantization, Remat, Workload
 from ridgeline.model.zoo import load_model
-from ridgeline.search.train import cost_pinned
+from ridgeline.search.train import cost_pinned, pinned_row
 
 JOB = Job(
     model_reference="llama3.1-8b",
@@ -66,3 +67,23 @@ def test_dynamic_scales_cost_a_pass_that_fixed_ones_do_not() -> None:
     fixed_s = _step_s(job, quantization=Quantization(kind="fp8", scaling="fixed"))
 
     assert fixed_s < dynamic_s < _step_s(job)
+
+
+def test_ulysses_exchanges_queries_keys_values_and_outputs_forward_and_their_gradients_backward() -> None:
+    """65,536 tokens over 8 GPUs, 32 query and 8 key heads of 128, bf16: 7/8 of what each holds leaves it."""
+    mesh = {**dict.fromkeys(MESH_AXES, 1), "cp": 8}
+    plan = replace(JOB.plan, mesh=mesh, remat=Remat(policy="none"), context=ContextParallelism(strategy="ulysses"))
+    setting, columns = pinned_row(replace(JOB, hardware=parse_slice("h100:8"), plan=plan))
+    parts = [part for _, part in training_step(setting, columns).walk() if "link.context" in part.work.amounts]
+    held_bytes = 65_536 / 8 * 128 * 2
+
+    leaves = [part for part in parts if part.composition == "leaf"]
+    moved = sum(float(part.work.amounts["link.context"]) for part in leaves)
+    assert moved == pytest.approx(7 / 8 * held_bytes * 2 * ((32 + 8 + 8) + 32) * 32)
+    assert {part.name.rpartition("/")[2] for part in leaves} == {"all_to_all"}
+
+
+def test_ulysses_needs_no_balance_for_every_device_sees_the_whole_sequence() -> None:
+    unbalanced, balanced = (ContextParallelism(strategy="ulysses", load_balance=value) for value in (False, True))
+
+    assert _step_s(JOB, context=unbalanced) == _step_s(JOB, context=balanced)

@@ -93,7 +93,7 @@ def test_a_token_goes_once_to_each_gpu_of_a_domain_whatever_experts_it_visits_th
 
 
 def test_tokens_that_travel_beside_another_microbatch_show_as_far_as_its_arithmetic_is_shorter() -> None:
-    """Of 8 microbatches seven have one to travel beside, so an eighth of the exchange shows at least."""
+    """Of 8 microbatches seven have one to travel beside; the exchange has a fifth of the multiprocessors."""
     waited = setting_on("h100:8", model=SPARSE)
     waited = replace(waited, optimizer=replace(waited.optimizer, distributed=True))  # no weights to gather beside
     beside = replace(waited, expert_exchange_overlaps=True)
@@ -105,7 +105,8 @@ def test_tokens_that_travel_beside_another_microbatch_show_as_far_as_its_arithme
     )
     exchange_s = sum(float(part.expected_s) for path, part in in_turn.walk() if path.endswith("/all_to_all"))
     arithmetic_s = float(in_turn.expected_s) - exchange_s
-    shown_s = max(exchange_s - hiding.overlap * arithmetic_s, exchange_s * max(hiding.unhidden_share, 1 / times))
+    least = max(hiding.unhidden_share, 1 / times)
+    shown_s = max(exchange_s - hiding.overlap * arithmetic_s, exchange_s * (least + (1 - least) * 0.2))
 
     assert exchange_s > 0
     assert float(together.expected_s) == pytest.approx(arithmetic_s + shown_s)

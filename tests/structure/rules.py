@@ -57,6 +57,7 @@ BOUNDARIES = {
     "src/ridgeline/model/huggingface/json_file.py": "reads config.json",
     "src/ridgeline/model/zoo.py": "reads zoo/*.toml",
     "src/ridgeline/study/kernels/reading.py": "reads tables of kernel times",
+    "src/ridgeline/study/measured/bridge_recipes.py": "reads bridge_recipes.csv",
     "src/ridgeline/study/measured/files.py": "reads files of measured records",
     "src/ridgeline/study/steps/record.py": "reads and writes the record of a fit",
 }

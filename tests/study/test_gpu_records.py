@@ -122,15 +122,15 @@ def test_experts_are_split_over_gpus_that_share_the_batch() -> None:
     assert case_of(**row, etp=2).job.plan.mesh["ep"] == 16
 
 
-def test_a_recipe_hides_the_exchange_of_tokens_where_stages_are_interleaved_or_on_racks_whole_steps_replayed() -> None:
-    row = {"model": "Qwen3_235B_a22B", "gpus": 256, "tp": 1, "vp": 4, "ep": 8, "gbs": 2048, "seq_len": 4096}
-    bridge = {"framework": "Megatron-Bridge 26.04 container"}
+def test_tokens_travel_beside_another_microbatch_in_dualpipe_and_as_a_recipe_of_the_release_sets_it() -> None:
+    row = {"model": "Qwen3_235B_a22B", "gpus": 256, "tp": 1, "vp": 4, "ep": 8, "gbs": 8192, "mbs": 1, "seq_len": 4096}
+    bridge = {"framework": "Megatron-Bridge 26.04 container", "precision": "MXFP8"}
 
     def overlaps(**changes: object) -> bool | None:
         return case_of(**{**row, **bridge, **changes}).job.plan.experts.exchange_overlap
 
-    assert overlaps()
-    assert not overlaps(vp=None)
+    assert overlaps(gpu="H100", precision="FP8")
+    assert not overlaps(gpu="B200", vp=None)
     assert not overlaps(gpu="GB200")
     assert overlaps(gpu="GB200", framework="Megatron-Bridge 26.06 container")
     assert overlaps(gpu="H800", vp=None, framework="HAI-LLM")
@@ -156,7 +156,7 @@ def test_a_row_that_cannot_be_used_is_left_out_with_the_reason(record: object, r
 
 
 @pytest.mark.parametrize(
-    ("said", "policy"), [("uniform", "full"), ("no", "none"), ("seq", "none"), ("core_attn", "minimal_with_context")]
+    ("said", "policy"), [("uniform", "full"), ("no", "none"), ("seq", "none"), ("core_attn", "custom")]
 )
 def test_recomputation_has_several_names(said: str, policy: str) -> None:
     assert case_of(activation_checkpointing=said).job.plan.remat.policy == policy
@@ -213,7 +213,7 @@ def test_recipes_name_a_library_that_sends_tokens_once_or_leave_it_to_all_to_all
     assert exchange(model="DeepSeekV3", vp=None) == "send_once"
     small = {"model": "Qwen3_30B_a3B", "pp": 1, "vp": None}
     assert exchange(**small, framework="Megatron-Bridge 25.11 container") == "all_to_all"
-    assert exchange(**small, framework="Megatron-Bridge 26.02 container") == "send_once"
+    assert exchange(**small, framework="Megatron-Bridge 26.04 container") == "send_once"
     assert exchange(ep=1) is None
 
 
@@ -221,16 +221,58 @@ def test_dualpipe_begins_at_both_ends_of_the_pipeline() -> None:
     assert case_of(framework="HAI-LLM", gpu="H800", vp=None).job.plan.pipeline.repeats == 2
 
 
-def test_whole_steps_are_replayed_in_recipes_for_racks_and_for_a_small_model_on_b300() -> None:
-    late = {"framework": "Megatron-Bridge 26.06 container"}
+def test_whole_steps_are_replayed_where_the_recipe_of_the_release_says_so() -> None:
+    late = {"framework": "Megatron-Bridge 26.06 container", "precision": "MXFP8"}
+    large = {"model": "Qwen3_235B_a22B", "gpus": 256, "tp": 1, "vp": 3, "ep": 32, "gbs": 8192, "seq_len": 4096}
+    small = {"model": "Qwen3_30B_a3B", "gpus": 8, "tp": 1, "pp": 1, "vp": None, "ep": 8, "gbs": 512, "seq_len": 4096}
 
     def launch(**changes: object) -> str | None:
         return case_of(**{**late, **changes}).job.plan.compiler.kernel_launch
 
     assert launch(gpu="GB300") == "graph"
-    assert launch(gpu="GB300", framework="Megatron-Bridge 26.04 container") == "eager"
-    assert launch(gpu="B300") == "eager"
-    assert launch(gpu="B300", model="Qwen3_30B_a3B", pp=1, vp=None, seq_len=4096) == "graph"
+    assert launch(gpu="GB200", **large) == "graph"
+    assert launch(gpu="GB200", **large, framework="Megatron-Bridge 26.04 container") == "eager"
+    assert launch(gpu="B300", **large) == "eager"
+    assert launch(gpu="B300", **small, mbs=8) == "graph"
+
+
+def test_a_recipe_that_splits_a_run_as_its_row_does_leaves_nothing_open() -> None:
+    """One of 26.02 for B300 is carried on by the tables of 26.02.01, whose own recipe splits otherwise."""
+    row = {"model": "Qwen3_235B_a22B", "gpus": 256, "gpu": "B300", "tp": 1, "ep": 8, "gbs": 8192, "mbs": 1}
+    more = {"seq_len": 4096, "precision": "MXFP8", "framework": "Megatron-Bridge 26.02.01 container"}
+    carried, other = (case_of(**row, **more, vp=turns) for turns in (4, 2))
+
+    assert (carried.job.plan.experts.exchange_overlap, carried.alternatives) == (True, ())
+    assert other.job.plan.experts.exchange_overlap is False
+    assert other.alternatives
+
+
+def test_recipes_of_whole_graphs_narrow_attention_and_fuse_and_stash_what_experts_make() -> None:
+    row = {"model": "DeepSeekV3", "gpus": 256, "tp": 1, "gbs": 4096, "seq_len": 4096, "precision": "MXFP8"}
+    release = {"framework": "Megatron-Bridge 26.06 container"}
+    gb300 = case_of(**row, **release, gpu="GB300", pp=2, vp=8, ep=32, mbs=1).job.plan
+    gb200 = case_of(**row, **release, gpu="GB200", pp=4, vp=4, ep=64, mbs=1).job.plan
+
+    assert (gb300.attention.fp8, gb300.experts.fused, gb300.experts.paged_stash) == (True, True, True)
+    assert (gb200.attention.fp8, gb200.experts.fused, gb200.experts.paged_stash) == (None, True, True)
+
+
+def test_containers_of_26_02_had_no_deepep_and_cheap_modules_computed_again_are_left_out() -> None:
+    row = {"model": "Qwen3_30B_a3B", "gpus": 16, "tp": 1, "pp": 2, "vp": 12, "ep": 8, "gbs": 1024, "mbs": 1}
+    case = case_of(**row, seq_len=4096, precision="FP8", framework="Megatron-Bridge 26.02 container")
+    deep = {"model": "DeepSeekV3", "gpus": 256, "tp": 1, "pp": 4, "vp": 4, "ep": 64, "gbs": 4096, "seq_len": 4096}
+    compressed = case_of(**deep, gpu="GB200", precision="MXFP8", framework="Megatron-Bridge 26.02 container")
+
+    assert case.job.plan.experts.exchange == "all_to_all"
+    assert compressed.job.plan.remat.policy == "none"
+    assert "mla_up_proj computed again: next to nothing" in compressed.assumed
+
+
+def test_what_a_row_states_of_recomputation_stands_over_its_recipe() -> None:
+    row = {"model": "DeepSeekV3", "gpus": 256, "tp": 1, "pp": 4, "vp": 4, "ep": 64, "gbs": 4096, "seq_len": 4096}
+    case = case_of(**row, gpu="GB200", recompute="full", framework="Megatron-Bridge 26.02 container", precision="MXFP8")
+
+    assert case.job.plan.remat.policy == "full"
 
 
 def test_plain_megatron_hides_no_collective_and_async_tensor_parallelism_says_so() -> None:

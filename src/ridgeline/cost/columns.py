@@ -80,6 +80,9 @@ class TrainingSetting:
         sync_overlaps: What replicas sum and gather once a step runs beside a microbatch's pass.
         attention_program: That computes attention; None for the fastest known.
         fuses_rotary: Queries and keys are rotated in one pass.
+        attention_in_fp8: Attention's products are in fp8.
+        stashes_experts: What experts keep for the backward pass is copied into pages and back.
+        fuses_experts: The grouped product makes the experts' gated unit and narrows it.
         attention_tile: Its queries and keys of one tile; None for the chip's `Efficiency.attention_block`.
         sparse_core_offload: Collectives that SparseCores carry because the compiler was told so.
     """
@@ -105,6 +108,9 @@ class TrainingSetting:
     sync_overlaps: bool = True
     attention_program: AttentionProgram | None = None
     fuses_rotary: bool = True
+    attention_in_fp8: bool = False
+    fuses_experts: bool = False
+    stashes_experts: bool = False
     attention_tile: tuple[int | None, int | None] = (None, None)
     sparse_core_offload: tuple[str, ...] = ()
 

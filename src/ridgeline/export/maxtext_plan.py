@@ -277,6 +277,8 @@ def _is_over_data(plan: PlanRequest) -> bool:
 
 def _attention(attention: AttentionKernel, job: Job) -> dict[str, Value]:
     kernel = attention.kernel or ("flash" if job.hardware.chip.torus is not None else "cudnn_flash_te")
+    if attention.fp8:
+        raise refused("attention in fp8", "plan.attention.fp8", "true", fix="leave it out")
     settings: dict[str, Value] = {"attention": "flash" if kernel == "splash" else kernel}
     if kernel == "splash" or (kernel == "flash" and _is_sparse(job.model)):
         settings["use_tokamax_splash"] = True
@@ -319,6 +321,9 @@ def _experts(experts: ExpertKernel) -> dict[str, Value]:
         settings |= {"sparse_matmul": kernel != "dense", "megablox": kernel == "gmm"}
     if by_capacity:
         settings["capacity_factor"] = 1.0 if experts.capacity_factor is None else experts.capacity_factor
+    for key, is_asked in (("fused", experts.fused), ("paged_stash", experts.paged_stash)):
+        if is_asked:
+            raise refused("experts as Megatron-LM runs them", f"plan.moe.{key}", "true", fix="leave it out")
     if experts.exchange_overlap:
         what = "tokens that reach their experts beside another microbatch"
         raise refused(what, "plan.moe.exchange_overlap", "true", fix="leave it out")

@@ -128,6 +128,7 @@ class AttentionTable(_Table):
     block_kv: _Positive | None = None
     max_logit: _MaxLogit | None = None
     fused_rotary: bool | None = None
+    fp8: bool | None = None
 
 
 class MoeTable(_Table):
@@ -139,6 +140,8 @@ class MoeTable(_Table):
     kernel: ExpertProgram | None = None
     exchange: TokenExchange | None = None
     exchange_overlap: bool | None = None
+    fused: bool | None = None
+    paged_stash: bool | None = None
     shard_experts_on_fsdp: bool | None = None
 
 

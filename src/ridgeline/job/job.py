@@ -195,6 +195,7 @@ class AttentionKernel:
         max_logit: `none`, `estimate`, or a bound that replaces the running maximum.
         fused_rotary: One kernel, or one pass of a compiler's, rotates queries and keys; False where a framework does it
             operation by operation.
+        fp8: Scores, what they weigh, and their gradients are products in fp8 (Transformer Engine's `fp8_dpa`).
     """
 
     kernel: AttentionProgram | None = None
@@ -202,6 +203,7 @@ class AttentionKernel:
     block_kv: int | None = None
     max_logit: Literal["none", "estimate"] | float | None = None
     fused_rotary: bool | None = None
+    fp8: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +218,10 @@ class ExpertKernel:
             each domain of fast links (DeepEP, HybridEP), which is what GPUs do unless told; all tokens to all devices.
         exchange_overlap: They travel beside the arithmetic of another microbatch (DualPipe; Megatron's
             `overlap_moe_expert_parallel_comm`).
+        fused: One kernel makes a gated unit of the products of an expert's inputs and narrows it for the next product,
+            and its gradients likewise (Transformer Engine's fused grouped MLP).
+        paged_stash: What experts keep for the backward pass is copied into pages, and out of them again (Megatron's
+            `moe_paged_stash`), for a replayed graph has room for more tokens than come.
         shard_experts_on_fsdp: The fsdp axis splits the expert dimension instead of the embedding.
     """
 
@@ -224,6 +230,8 @@ class ExpertKernel:
     kernel: ExpertProgram | None = None
     exchange: TokenExchange | None = None
     exchange_overlap: bool | None = None
+    fused: bool | None = None
+    paged_stash: bool | None = None
     shard_experts_on_fsdp: bool | None = None
 
 

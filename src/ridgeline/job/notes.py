@@ -26,13 +26,20 @@ def notes(job: Job, mesh: Mapping[str, int]) -> tuple[str, ...]:
     is_said = {
         "attention.kernel": plan.attention.kernel not in told_apart,
         "attention.max_logit": plan.attention.max_logit not in {None, "none"},
-        "moe": replace(plan.experts, exchange=None, exchange_overlap=None, shard_experts_on_fsdp=None)
+        "moe": replace(
+            plan.experts,
+            exchange=None,
+            exchange_overlap=None,
+            fused=None,
+            paged_stash=None,
+            shard_experts_on_fsdp=None,
+        )
         != ExpertKernel(),
         "compiler": replace(plan.compiler, kernel_launch=None, collective_matmul=None) != Compiler(),
     }
     found = [f"plan.{key} is kept in the job but not modelled yet." for key, said in is_said.items() if said]
-    if plan.context.strategy in {"ulysses", "usp"}:
-        found.append(f"plan.context.strategy: {plan.context.strategy} is costed as all_gather.")
+    if plan.context.strategy == "usp":
+        found.append("plan.context.strategy: usp is costed as all_gather.")
     if plan.experts.shard_experts_on_fsdp:
         found.append("plan.moe.shard_experts_on_fsdp changes which dimension is gathered, not how many bytes.")
     if plan.pipeline != Pipeline() and all(mesh.get(axis, 1) == 1 for axis in ("pp", "dcn_pp")):

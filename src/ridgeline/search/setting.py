@@ -64,6 +64,9 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
         sync_overlaps=plan.optimizer.sync_overlap is not False,
         attention_program=plan.attention.kernel,
         fuses_rotary=plan.attention.fused_rotary is not False,
+        attention_in_fp8=plan.attention.fp8 is True,
+        fuses_experts=plan.experts.fused is True,
+        stashes_experts=plan.experts.paged_stash is True,
         attention_tile=(plan.attention.block_q, plan.attention.block_kv),
         sparse_core_offload=plan.compiler.sparse_core_offload,
     )

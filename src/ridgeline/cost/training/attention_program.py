@@ -105,6 +105,24 @@ def slower_ratios(chip_name: str, program: AttentionProgram | None) -> tuple[flo
     return _SLOWER.get((chip_name, program or ""), (1.0, 1.0))
 
 
+def narrow_attention_ratio(*, reached_share: float, peaks_ratio: float) -> float:
+    """Time of attention whose products are in a narrower dtype, over that of the same kernel in the compute dtype.
+
+    Arithmetic at the full rate of the peak takes as much of the kernel's time as it reaches of the peak; that part
+    shrinks as the peaks are apart. The rest stays: exponentials, conversions, tiles that wait for each other.
+
+    Formula: reached_share / peaks_ratio + (1 − reached_share)
+
+    Assumes: exponentials are no faster, as they take place in f32.
+
+    Source: derived.
+
+    >>> [narrow_attention_ratio(reached_share=0.5, peaks_ratio=ratio) for ratio in (1.0, 2.0)]
+    [1.0, 0.75]
+    """
+    return reached_share / peaks_ratio + (1.0 - reached_share)
+
+
 def scores_traffic_bytes(*, T: Number, S: Number, N: Number, b_a: float, num_passes: int) -> Number:
     """Traffic of attention that writes its scores to memory, masked ones too.
 

@@ -55,3 +55,20 @@ def ring_handed_bytes(*, V_bytes: Number, N: Number) -> Number:
     6.0
     """
     return V_bytes * (N - 1.0) / N
+
+
+def exchanged_elements(
+    *, rows: Number, num_heads: Number, num_kv_heads: Number, qk_head_dim: int, v_head_dim: int
+) -> tuple[Number, Number]:
+    """Elements of what Ulysses exchanges that a device holds: queries, keys and values before, the output behind.
+
+    Formula: rows · (heads · d_qk + kv_heads · (d_qk + d_v)), rows · heads · d_v
+
+    Assumes: keys and values have at least as many heads as there are devices; fewer are repeated before.
+
+    Source: arXiv:2309.14509, section 3.1; Megatron-LM, `--cp-comm-type a2a`.
+
+    >>> exchanged_elements(rows=10.0, num_heads=8.0, num_kv_heads=2.0, qk_head_dim=4, v_head_dim=4)
+    (480.0, 320.0)
+    """
+    return rows * (num_heads * qk_head_dim + num_kv_heads * (qk_head_dim + v_head_dim)), rows * num_heads * v_head_dim

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Final
 
 from ridgeline.cost.columns import gathered_shards
 from ridgeline.cost.product import is_quantized, product_demand
-from ridgeline.cost.training.operation import traffic_part
+from ridgeline.cost.training.leaves import traffic_part
 from ridgeline.cost.training.quantization_pass import (
-    COPIES,
     NARROW_BYTES,
     SCALE_BYTES,
     SUB_CHANNEL_SIZE,
     narrowing_bytes,
+    num_copies,
     num_looks,
     partial_sums_flops,
     rounding_pass_bytes,
@@ -87,10 +87,11 @@ def conversions(block: Block, *, rows: Number, setting: TrainingSetting, columns
         demand = product_demand(op, rows=rows, setting=setting, columns=columns)
         product = _Product(op=op, demand=demand, recipe=recipe, setting=setting, columns=columns)
         source = type(op), _contracted_axes(op)
+        is_narrowed = source in read or product.reads_unit
         found[op.path] = Conversion(
-            forward=(*(() if source in read else product.of_input()), *product.of_weight("forward")),
+            forward=(*(() if is_narrowed else product.of_input()), *product.of_weight("forward")),
             sums=tuple(product.partial_sums("forward")),
-            backward=tuple(product.of_gradients()),
+            backward=() if product.makes_unit else tuple(product.of_gradients()),
         )
         if _SHARED_AXES.intersection(source[1]):
             read.add(source)
@@ -118,6 +119,20 @@ class _Product:
     @property
     def narrows_apart(self) -> bool:
         return self.setting.hardware.chip.switch is not None
+
+    @property
+    def reads_unit(self) -> bool:
+        """It reads what a fused kernel of its experts has made and narrowed."""
+        return self._is_fused and self.op.weight.axes[-1] == "embed_moe"
+
+    @property
+    def makes_unit(self) -> bool:
+        """Its output's gradient comes narrowed out of the fused kernel."""
+        return self._is_fused and self.op.weight.axes[-1] != "embed_moe"
+
+    @property
+    def _is_fused(self) -> bool:
+        return self.setting.fuses_experts and isinstance(self.op, ExpertMatmul)
 
     def of_input(self) -> Iterator[Part]:
         """The scale of what the product reads; on GPUs, the array narrowed."""
@@ -148,7 +163,9 @@ class _Product:
         elements, b_a = self.demand.rows * width / self.demand.num_shards, self.setting.activation_bytes
         if self.narrows_apart:
             narrow, looks = NARROW_BYTES[self.recipe.kind], num_looks(self.recipe)
-            copies = COPIES if self.setting.trains(self.op.weight) else 1
+            copies = num_copies(
+                self.recipe, chip=self.setting.hardware.chip, trains=self.setting.trains(self.op.weight)
+            )
             moved = narrowing_bytes(b_a=b_a, narrow_bytes=narrow, num_looks=looks, num_copies=copies)
             yield self._pass(name, phase, elements * moved)
         elif self.recipe.scaling == "dynamic":

@@ -23,13 +23,9 @@ from ridgeline.cost.collectives import gather
 from ridgeline.cost.columns import PlanColumns, TrainingSetting, gathered_shards
 from ridgeline.cost.training.accumulation import added_gradient_bytes
 from ridgeline.cost.training.conversion import UNCONVERTED, conversions
-from ridgeline.cost.training.operation import (
-    gather_and_sum,
-    operation_cost,
-    token_exchange,
-    traffic_part,
-    transfer_part,
-)
+from ridgeline.cost.training.leaves import gather_and_sum, traffic_part, transfer_part
+from ridgeline.cost.training.operation import operation_cost, token_exchange
+from ridgeline.cost.training.token_exchange import EXCHANGE_UNITS_SHARE
 from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, in_sequence, larger, overlapped, scaled
 from ridgeline.job.remat import LAYER_INPUT
 from ridgeline.model.accounting import named_outputs
@@ -99,6 +95,7 @@ def _exchanges_beside(
     if not setting.expert_exchange_overlaps:
         return
     unhidden = larger(setting.efficiency.unhidden, 1.0 / columns.microsteps)
+    unhidden = unhidden + (1.0 - unhidden) * (0.0 if setting.hardware.chip.switch is None else EXCHANGE_UNITS_SHARE)
     again = 1.0 - columns.saved["*"]
     for block in layer.blocks:
         for operation in block.operations:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from ridgeline.cost.collectives import Transfer, exchange, gather, reduce
 from ridgeline.cost.columns import MESH_AXES_OF, REPLICAS, state_shards, weight_shards
 from ridgeline.cost.roofline import attained_s
-from ridgeline.cost.training.operation import transfer_part
+from ridgeline.cost.training.leaves import transfer_part
 from ridgeline.cost.training.orthogonalization import (
     NUM_ITERATIONS,
     newton_schulz_bytes,

@@ -6,12 +6,12 @@ the output. Which tokens and which slice of a weight a device holds follows from
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ridgeline.cost.collectives import Transfer, exchange, gather, permute
+from ridgeline.cost.collectives import exchange, gather
 from ridgeline.cost.columns import gathered_shards
 from ridgeline.cost.kernel_time import visited_keys
 from ridgeline.cost.product import product_demand, product_formula
@@ -24,16 +24,21 @@ from ridgeline.cost.roofline import (
 )
 from ridgeline.cost.training.accumulation import added_gradient_bytes
 from ridgeline.cost.training.attention_program import (
+    narrow_attention_ratio,
     score_passes,
     scores_traffic_bytes,
     slower_ratios,
     tile_start_ratio,
 )
-from ridgeline.cost.training.context import PARTIAL_BYTES, causal_imbalance, ring_handed_bytes, ring_merge_bytes
+from ridgeline.cost.training.context import causal_imbalance
 from ridgeline.cost.training.expert_bias import BACKWARD_BYTES, FORWARD_BYTES, expert_bias_bytes
+from ridgeline.cost.training.leaves import OperationCost, arithmetic_part, traffic_part, transfer_part
+from ridgeline.cost.training.paged_stash import stashed_bytes
+from ridgeline.cost.training.quantization_pass import NARROW_BYTES
 from ridgeline.cost.training.rotary import BACKWARD_MOVES, FORWARD_MOVES, unfused_rotary_bytes
+from ridgeline.cost.training.split_attention import split_attention
 from ridgeline.cost.training.token_exchange import devices_visited_ratio, gathered_tokens_bytes, sent_once_ratio
-from ridgeline.cost.work import NOTHING, Number, Part, Phase, Work, overlapped, scaled, smaller
+from ridgeline.cost.work import Number, Part, Phase, Work, scaled, smaller
 from ridgeline.job.job import BYTES_OF
 from ridgeline.model.accounting import keys_in_reach, keys_read
 from ridgeline.model.operations import Attention, Dispatch, Elementwise, ExpertMatmul, Lookup, Matmul, Recurrence
@@ -46,20 +51,8 @@ if TYPE_CHECKING:
     from ridgeline.cost.product import ProductDemand
     from ridgeline.model.operations import Operation
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationCost:
-    """One operation of one layer, for one microbatch.
-
-    Attributes:
-        forward: Leaves of the forward pass, collectives of its own included.
-        backward: Leaves of the backward pass.
-        output: Checkpoint name whose keeping spares the recomputation; "" for what is always recomputed.
-    """
-
-    forward: tuple[Part, ...]
-    backward: tuple[Part, ...]
-    output: str
+_GATED_UNIT: Final = "experts/activation"
+_WEIGHTED_SUM: Final = "weighted_sum"
 
 
 def operation_cost(
@@ -75,6 +68,10 @@ def operation_cost(
             return _softmax_loss(operation, rows=rows, setting=setting, columns=columns)
         case Elementwise() if operation.path == "rotary" and not setting.fuses_rotary:
             return _unfused_rotary(operation, rows=rows, setting=setting, columns=columns)
+        case Elementwise() if operation.path == _WEIGHTED_SUM and setting.expert_exchange == "send_once":
+            return OperationCost(forward=(), backward=(), output=operation.name)
+        case Elementwise() if operation.path == _GATED_UNIT and setting.fuses_experts:
+            return OperationCost(forward=(), backward=(), output=operation.name)
         case Elementwise():
             return _elementwise(operation, rows=rows, setting=setting, columns=columns)
         case Lookup():
@@ -85,60 +82,6 @@ def operation_cost(
             return _dispatch(operation, rows=rows, setting=setting, columns=columns)
         case Recurrence():
             return _recurrence(operation, rows=rows, setting=setting, columns=columns)
-
-
-def transfer_part(name: str, phase: Phase, group: str, transfer: Transfer, *, setting: TrainingSetting) -> Part:
-    """A collective over a group of `placement.GROUPS` as a leaf."""
-    chip, efficiency = setting.hardware.chip, setting.efficiency
-    return Part(
-        name=name,
-        phase=phase,
-        resource="ici",
-        expected_s=transfer.expected_s(
-            link_bytes_per_s=setting.link_bytes_per_s * efficiency.link_fraction(transfer.num_rings),
-            network_bytes_per_s=chip.network_bytes_per_s * efficiency.network,
-            network_step_s=efficiency.network_step_s,
-        ),
-        work=Work(amounts={f"link.{group}": transfer.link_bytes, "network": transfer.network_bytes}),
-        array_bytes=transfer.array_bytes,
-    )
-
-
-def gather_and_sum(group: str, transfer: Transfer, *, setting: TrainingSetting) -> tuple[Part, Part]:
-    """FSDP's gather of weights, and the sum of their gradients, its transpose.
-
-    Where the compiler writes a reduce-scatter as an all-reduce, the links are busy twice as long for it; the bound
-    keeps the bytes of the reduce-scatter.
-    """
-    gathered = transfer_part(f"{group}/all_gather", "forward", group, transfer, setting=setting)
-    summed = replace(
-        gathered,
-        name=f"{group}/reduce_scatter",
-        phase="backward",
-        expected_s=gathered.expected_s * setting.efficiency.sum_passes,
-        unhidden_share=_unhidden(setting.unhidden_sum_share, transfer, setting=setting),
-    )
-    return replace(gathered, unhidden_share=_unhidden(setting.unhidden_gather_share, transfer, setting=setting)), summed
-
-
-def _unhidden(inside_share: Number, transfer: Transfer, *, setting: TrainingSetting) -> Number:
-    """What of a transfer of FSDP nothing hides: one share inside a node of GPUs, another across nodes."""
-    if setting.hardware.chip.switch is None:
-        return inside_share
-    return inside_share + (setting.efficiency.unhidden_network - inside_share) * smaller(transfer.network_steps, 1.0)
-
-
-def traffic_part(
-    name: str, phase: Phase, traffic_bytes: Number, *, setting: TrainingSetting, efficiency: float
-) -> Part:
-    """A pass over memory as a leaf. Fusion may spare it, so it counts in the estimate, not in the bound."""
-    return Part(
-        name=name,
-        phase=phase,
-        resource="hbm",
-        expected_s=traffic_bytes / (setting.hbm_bytes_per_s * efficiency),
-        work=NOTHING,
-    )
 
 
 def _product(
@@ -154,11 +97,16 @@ def _product(
             made = op.weight.size * setting.gradient_bytes / gathered_shards(op.weight, columns)
             added = added_gradient_bytes(gradient_bytes=made, num_microbatches=columns.microsteps)
             asked["traffic_bytes"] = asked["traffic_bytes"] + added
-        return _arithmetic(name, phase, formula(**asked) + setting.efficiency.matmul_overhead_s, flops, dtype)
+        return arithmetic_part(name, phase, formula(**asked) + setting.efficiency.matmul_overhead_s, flops, dtype)
 
     return OperationCost(
-        forward=(arithmetic(op.path, "forward", "output"), *_bias_pass(op, "forward", demand, setting=setting)),
+        forward=(
+            arithmetic(op.path, "forward", "output"),
+            *_bias_pass(op, "forward", demand, setting=setting),
+            *_stash_pass(op, "forward", demand, setting=setting),
+        ),
         backward=(
+            *_stash_pass(op, "backward", demand, setting=setting),
             *_bias_pass(op, "backward", demand, setting=setting),
             arithmetic(f"{op.path}/input_gradient", "backward", "input_gradient"),
             *((arithmetic(f"{op.path}/weight_gradient", "backward", "weight_gradient"),) if trained else ()),
@@ -180,6 +128,26 @@ def _bias_pass(
     yield traffic_part(path, phase, moved, setting=setting, efficiency=elementwise)
 
 
+def _stash_pass(
+    op: Matmul | ExpertMatmul, phase: Phase, demand: ProductDemand, *, setting: TrainingSetting
+) -> Iterator[Part]:
+    """What an expert's product keeps for the backward pass, copied into pages and out of them.
+
+    It keeps what it read, narrowed; gate and up read the same, and keep what the gated unit is made of.
+    """
+    if not setting.stashes_experts or not isinstance(op, ExpertMatmul):
+        return
+    kind = None if setting.quantization is None else setting.quantization.kind
+    operand_bytes = NARROW_BYTES.get(kind or "", setting.activation_bytes)
+    read_width = 0 if op.path.endswith("gate") else demand.contracted_width
+    made_width = 0 if op.weight.axes[-1] == "embed_moe" else demand.produced_width
+    moved = stashed_bytes(
+        B=demand.rows, D=read_width, F=made_width, operand_bytes=operand_bytes, b_a=setting.activation_bytes
+    )
+    path, vector = f"{op.path}/stash", setting.efficiency.vector
+    yield traffic_part(path, phase, moved / demand.num_shards, setting=setting, efficiency=vector)
+
+
 def _attention(op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
     is_plain = setting.attention_program == "dot_product"
     times_s = _plain_attention_s if is_plain else _fused_attention_s
@@ -193,9 +161,8 @@ def _attention(op: Attention, *, rows: Number, setting: TrainingSetting, columns
         expected_s=backward_s + overhead_s,
         work=Work(amounts={f"flops.{dtype}": flops * ATTENTION_BACKWARD_LEAST}),
     )
-    forward = _arithmetic(op.path, "forward", forward_s + overhead_s, flops, dtype)
-    split = _ring if setting.context.strategy == "ring" else _gathered
-    cost = split(op, forward, gradient, rows=rows, setting=setting, columns=columns)
+    forward = arithmetic_part(op.path, "forward", forward_s + overhead_s, flops, dtype)
+    cost = split_attention(op, forward, gradient, rows=rows, setting=setting, columns=columns)
     return replace(cost, output="") if is_plain else cost  # its gradients read scores, which no name keeps
 
 
@@ -229,6 +196,10 @@ def _fused_attention_s(
     rate = setting.peak_flops_per_s(setting.dtypes.compute) * reached
     busiest_flops = flops * _context_imbalance(op, setting=setting, columns=columns)
     slower_forward, slower_backward = slower_ratios(setting.hardware.chip.name, setting.attention_program)
+    if setting.attention_in_fp8:
+        ratio = setting.peak_flops_per_s("fp8") / setting.peak_flops_per_s(setting.dtypes.compute)
+        slower_forward *= narrow_attention_ratio(reached_share=efficiency.attention_forward, peaks_ratio=ratio)
+        slower_backward *= narrow_attention_ratio(reached_share=efficiency.attention_backward, peaks_ratio=ratio)
     return (
         slower_forward * busiest_flops / (rate * efficiency.attention_forward),
         ATTENTION_BACKWARD_FACTOR * busiest_flops / (rate * efficiency.attention_backward) * slower_backward,
@@ -260,66 +231,9 @@ def _tile(setting: TrainingSetting, columns: PlanColumns, *, num_keys: Number) -
 
 def _context_imbalance(op: Attention, *, setting: TrainingSetting, columns: PlanColumns) -> Number:
     """Work of the busiest device over the mean; a program balances a causal sequence unless it is told not to."""
-    unbalanced = setting.context.load_balance is False and op.span.kind == "causal"
+    context = setting.context
+    unbalanced = context.load_balance is False and context.strategy != "ulysses" and op.span.kind == "causal"
     return causal_imbalance(N=columns.degrees["cp"]) if unbalanced else 1.0
-
-
-def _gathered(
-    op: Attention, forward: Part, gradient: Part, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
-) -> OperationCost:
-    """All keys and values are gathered before, and their gradients scattered behind."""
-    shared = gather(columns.links["context"], _context_bytes(op, rows=rows, setting=setting, columns=columns))
-    return OperationCost(
-        forward=(_gathered_keys("forward", shared, setting), forward),
-        backward=(
-            _gathered_keys("backward", shared, setting),
-            gradient,
-            transfer_part("key_value_gradient/reduce_scatter", "backward", "context", shared, setting=setting),
-        ),
-        output=op.output.name,
-    )
-
-
-def _ring(
-    op: Attention, forward: Part, gradient: Part, *, rows: Number, setting: TrainingSetting, columns: PlanColumns
-) -> OperationCost:
-    """Keys and values go round beside the arithmetic, backward their gradients as well; partial results are merged."""
-    ways, activation_bytes = columns.degrees["cp"], setting.activation_bytes
-    shared_bytes = _context_bytes(op, rows=rows, setting=setting, columns=columns)
-    gradient_bytes = shared_bytes * PARTIAL_BYTES / activation_bytes
-    key_elements = shared_bytes / activation_bytes / ways
-    query_elements, output_elements = (
-        rows * op.num_heads * width / columns.tensor for width in (op.qk_head_dim, op.v_head_dim)
-    )
-
-    def beside(part: Part, handed_bytes: Number) -> Part:
-        transfer = permute(columns.links["context"], ring_handed_bytes(V_bytes=handed_bytes, N=ways))
-        moved = transfer_part("key_value/permute", part.phase, "context", transfer, setting=setting)
-        return overlapped("ring", part.phase, part, [moved], hiding=setting.hiding)
-
-    def merge(phase: Phase, elements: Number) -> Part:
-        traffic_bytes = ring_merge_bytes(partial_elements=elements, N=ways, b_a=activation_bytes)
-        return traffic_part("merge", phase, traffic_bytes, setting=setting, efficiency=setting.efficiency.vector)
-
-    return OperationCost(
-        forward=(beside(forward, shared_bytes), merge("forward", output_elements)),
-        backward=(
-            beside(gradient, shared_bytes + gradient_bytes),
-            merge("backward", query_elements + key_elements),
-        ),
-        output=op.output.name,
-    )
-
-
-def _gathered_keys(phase: Phase, transfer: Transfer, setting: TrainingSetting) -> Part:
-    return transfer_part("key_value/all_gather", phase, "context", transfer, setting=setting)
-
-
-def _context_bytes(op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> Number:
-    """Keys and values of this device's sequences at full length: what context parallelism gathers."""
-    width = op.num_kv_heads * (op.qk_head_dim + op.v_head_dim)
-    ways = columns.tensor if op.num_kv_heads > 1 else 1.0
-    return rows * columns.degrees["cp"] * width * setting.activation_bytes / ways
 
 
 def _elementwise(op: Elementwise, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> OperationCost:
@@ -369,19 +283,29 @@ def _dispatch(op: Dispatch, *, rows: Number, setting: TrainingSetting, columns: 
     """Sorting tokens by expert moves each copy once; under expert parallelism they travel too, and back."""
     if setting.expert_capacity_ratio is not None:
         return _dispatch_by_mask(op, setting.expert_capacity_ratio, rows=rows, setting=setting, columns=columns)
-    copies_bytes = rows * op.top_k * op.width * setting.activation_bytes / columns.tensor
-    vector = setting.efficiency.vector
+    sorted_bytes = rows * _sorted_copies(op, setting=setting, columns=columns) * op.width / columns.tensor
+    moved_bytes, vector = sorted_bytes * setting.activation_bytes, setting.efficiency.vector
     return OperationCost(
         forward=(
-            traffic_part(f"{op.path}/sort", "forward", 2 * copies_bytes, setting=setting, efficiency=vector),
+            traffic_part(f"{op.path}/sort", "forward", moved_bytes, setting=setting, efficiency=vector),
             *_waited_exchange(op, "forward", rows=rows, setting=setting, columns=columns),
         ),
         backward=(
-            traffic_part(f"{op.path}/sort_gradient", "backward", 2 * copies_bytes, setting=setting, efficiency=vector),
+            traffic_part(f"{op.path}/sort_gradient", "backward", moved_bytes, setting=setting, efficiency=vector),
             *_waited_exchange(op, "backward", rows=rows, setting=setting, columns=columns),
         ),
         output="",
     )
+
+
+def _sorted_copies(op: Dispatch, *, setting: TrainingSetting, columns: PlanColumns) -> Number:
+    """Copies of a token that are read and written where they are put in the order of their experts.
+
+    Sent once, a token is read for each device it visits; and so are the sums of what its experts there have made.
+    """
+    if setting.expert_exchange != "send_once":
+        return 2.0 * op.top_k
+    return op.top_k * (1.0 + devices_visited_ratio(N=columns.degrees["ep"], k=op.top_k))
 
 
 def _dispatch_by_mask(
@@ -400,10 +324,10 @@ def _dispatch_by_mask(
         fill_bytes=setting.efficiency.matmul_fill_bytes,
     )
     times = 1.0 if op.path == "dispatch" else 2.0
-    gradient = _arithmetic(f"{op.path}/mask_gradient", "backward", times * once_s, times * flops, dtype)
+    gradient = arithmetic_part(f"{op.path}/mask_gradient", "backward", times * once_s, times * flops, dtype)
     return OperationCost(
         forward=(
-            _arithmetic(f"{op.path}/mask", "forward", once_s, flops, dtype),
+            arithmetic_part(f"{op.path}/mask", "forward", once_s, flops, dtype),
             *_waited_exchange(op, "forward", rows=rows, setting=setting, columns=columns),
         ),
         backward=(gradient, *_waited_exchange(op, "backward", rows=rows, setting=setting, columns=columns)),
@@ -470,13 +394,9 @@ def _recurrence(op: Recurrence, *, rows: Number, setting: TrainingSetting, colum
         fill_bytes=setting.efficiency.matmul_fill_bytes,
     )
     return OperationCost(
-        forward=(_arithmetic(op.path, "forward", forward_s, flops, dtype),),
-        backward=(_arithmetic(f"{op.path}/gradient", "backward", op.gradient_passes * forward_s, 2 * flops, dtype),),
+        forward=(arithmetic_part(op.path, "forward", forward_s, flops, dtype),),
+        backward=(
+            arithmetic_part(f"{op.path}/gradient", "backward", op.gradient_passes * forward_s, 2 * flops, dtype),
+        ),
         output=op.output.name,
-    )
-
-
-def _arithmetic(name: str, phase: Phase, expected_s: Number, flops: Number, dtype: str) -> Part:
-    return Part(
-        name=name, phase=phase, resource="compute", expected_s=expected_s, work=Work(amounts={f"flops.{dtype}": flops})
     )

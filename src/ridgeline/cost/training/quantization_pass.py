@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ridgeline.cost.work import Number
+    from ridgeline.hardware.chip import Chip
     from ridgeline.job.job import Quantization
 
 NARROW_BYTES: Final[Mapping[str, float]] = {"fp8": 1.0, "int8": 1.0, "fp4": 0.5}
@@ -31,9 +32,7 @@ BLOCK_OPERATIONS: Final = 3.0
 
 
 def narrowing_bytes(*, b_a: float, narrow_bytes: float, num_looks: int, num_copies: int = COPIES) -> float:
-    """Traffic of narrowing one element: read, once more to find a scale that all of a tensor shares, written twice.
-
-    The second copy, along columns, is for the weight's gradient; of a frozen weight there is none.
+    """Traffic of narrowing one element: read, once more to find a scale that all of a tensor shares, and written.
 
     Formula: b_a · (1 + num_looks) + num_copies · narrow_bytes
 
@@ -43,6 +42,18 @@ def narrowing_bytes(*, b_a: float, narrow_bytes: float, num_looks: int, num_copi
     (6.0, 4.0)
     """
     return b_a * (1 + num_looks) + num_copies * narrow_bytes
+
+
+def num_copies(recipe: Quantization, *, chip: Chip, trains: bool) -> int:
+    """Narrowed copies of an operand: two, but one where a scale is a tensor's and products read operands either way.
+
+    The second copy, along columns, is for the weight's gradient; of a frozen weight there is none.
+
+    Source: Transformer Engine, transformer_engine/pytorch/tensor/float8_tensor.py and utils.py
+    (`is_non_tn_fp8_gemm_supported`): GPUs from Blackwell on, which are those that multiply fp4.
+    """
+    reads_either_way = "fp4" in chip.peak_flops_per_s and recipe.granularity == "per_tensor"
+    return COPIES if trains and not reads_either_way else 1
 
 
 def num_looks(recipe: Quantization) -> int:

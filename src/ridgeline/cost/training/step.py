@@ -15,9 +15,10 @@ from ridgeline.cost.collectives import gather, permute, reduce
 from ridgeline.cost.columns import TENSOR_AXES, PlanColumns, TrainingSetting, tokens_per_microbatch
 from ridgeline.cost.laws.pipeline import bubble_ratio
 from ridgeline.cost.training.held_weights import elements_on_all_stages, summed_elements
-from ridgeline.cost.training.launches import num_kernels
+from ridgeline.cost.training.launches import NO_KERNELS, num_kernels, waited_for_host_s, waits_for_routing
 from ridgeline.cost.training.layer import gather_and_sum_trained, gathered_bytes, layer_cost
-from ridgeline.cost.training.operation import operation_cost, transfer_part
+from ridgeline.cost.training.leaves import transfer_part
+from ridgeline.cost.training.operation import operation_cost
 from ridgeline.cost.training.optimizer import optimizer_part
 from ridgeline.cost.training.pipeline import (
     has_uneven_stages,
@@ -60,7 +61,7 @@ def training_step(setting: TrainingSetting, columns: PlanColumns) -> Part:
         Part(name="overhead", phase="step", resource="overhead", expected_s=setting.efficiency.step_overhead_s),
     ]
     if setting.is_eager:
-        parts.append(_launches(setting, columns, in_sequence("step", "step", parts)))
+        parts.append(_launches(setting, columns, in_sequence("step", "step", parts), forward_s=forward.expected_s))
     return in_sequence("step", "step", [*parts, _contention(setting, in_sequence("step", "step", parts))])
 
 
@@ -75,13 +76,22 @@ def _hiding_of_sync(setting: TrainingSetting, columns: PlanColumns) -> Hiding:
     return replace(setting.hiding, overlap=setting.hiding.overlap * smaller(window / columns.microsteps, 1.0))
 
 
-def _launches(setting: TrainingSetting, columns: PlanColumns, step: Part) -> Part:
+def _launches(setting: TrainingSetting, columns: PlanColumns, step: Part, *, forward_s: Number) -> Part:
     """What a host still has to issue when everything else is done; it issues the layers' kernels one by one."""
-    total: Number = 0.0
+    issued = NO_KERNELS
     for layer in setting.tree.layers:
-        total = total + layer.count * num_kernels(layer, setting=setting, columns=columns)
-    busy_s = total * worked_share(setting, columns) * columns.microsteps * setting.efficiency.launch_s
-    return Part(name="launches", phase="step", resource="overhead", expected_s=larger(busy_s - step.expected_s, 0.0))
+        issued = issued + num_kernels(layer, setting=setting, columns=columns) * layer.count
+    each_s = worked_share(setting, columns) * columns.microsteps * setting.efficiency.launch_s
+    forward_host_s, backward_host_s = issued.num_forward * each_s, issued.num_backward * each_s
+    host_s, rest_s = forward_host_s + backward_host_s, step.expected_s - forward_s
+    if not waits_for_routing(setting):
+        waits_s = larger(host_s - step.expected_s, 0.0)
+    elif setting.expert_exchange_overlaps:
+        waits_s = waited_for_host_s(host_s=host_s, device_s=step.expected_s)
+    else:
+        waits_s = waited_for_host_s(host_s=forward_host_s, device_s=forward_s)
+        waits_s = waits_s + waited_for_host_s(host_s=backward_host_s, device_s=rest_s)
+    return Part(name="launches", phase="step", resource="overhead", expected_s=waits_s)
 
 
 def _contention(setting: TrainingSetting, step: Part) -> Part:

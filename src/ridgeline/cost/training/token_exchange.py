@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from ridgeline.cost.work import Number
 
 
+EXCHANGE_UNITS_SHARE = 0.2
+"""Of a GPU's multiprocessors, what kernels that exchange tokens occupy: while they run beside another microbatch, its
+arithmetic has the rest.
+Source: Megatron-Bridge sets 32 for HybridEP (`moe_hybridep_num_sms`; B200 has 148); Megatron-LM 20 for DeepEP
+(`moe_deepep_num_sms`; H100 has 132)."""
+
+
 def sent_once_ratio(*, network_load: Number, k: int) -> Number:
     """Network bytes of an exchange that sends a token once to each domain, over those of one that sends every copy.
 

@@ -18,6 +18,7 @@ from ridgeline.model.flop_convention import CONVENTIONS, training_flops_per_toke
 from ridgeline.model.spec import MoeSpec
 from ridgeline.model.tree import model_tree
 from ridgeline.model.zoo import load_model
+from ridgeline.study.measured.bridge_recipes import bridge_recipe, recipe_choices
 from ridgeline.study.measured.case import MeasuredCase
 from ridgeline.study.measured.gpu_settings import (
     Choice,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
     from ridgeline.model.spec import ModelSpec
     from ridgeline.study.measured.case import Skipped
+    from ridgeline.study.measured.gpu_settings import Machine
     from ridgeline.study.measured.measurement import Metric, SourceOfMeasured
     from ridgeline.study.measured.records import Record
 
@@ -117,16 +119,7 @@ def _case(record: Record, name: str) -> MeasuredCase:
     machine, degrees = machine_of(record, gpus=gpus), _degrees(record, gpus)
     micro_batch, steps, assumed_feed = _feed(record, degrees)
     model, num_layers, changed = _model(record)
-    choices = {
-        "recipe": recipe_of(record),
-        "remat": remat_of(record),
-        "turns": turns_of(record, stages=degrees.mesh["pp"], num_layers=num_layers),
-        "launch": launch_of(record, domain=machine.domain),
-        "attention": attention_of(record),
-    }
-    turns, launch = choices["turns"], choices["launch"]
-    choices["exchange"] = Choice(value=exchange_of(record, domain=machine.domain))
-    choices["overlap"] = exchange_overlap_of(record, launch=launch, turns=turns, domain=machine.domain)
+    choices = _choices(record, machine, degrees, model=model, num_layers=num_layers)
     tables: dict[str, object] = {
         "version": 1,
         "model": model,
@@ -149,6 +142,29 @@ def _case(record: Record, name: str) -> MeasuredCase:
         alternatives=_alternatives(tables, job, choices, name),
         not_stated="; ".join(_not_said(record, phase)),
     )
+
+
+def _choices(
+    record: Record, machine: Machine, degrees: _Degrees, *, model: str | Mapping[str, object], num_layers: int
+) -> dict[str, Choice]:
+    """What of a plan a row states, its recipe settles, or is taken for granted."""
+    choices = {
+        "recipe": recipe_of(record),
+        "remat": remat_of(record),
+        "turns": turns_of(record, stages=degrees.mesh["pp"], num_layers=num_layers),
+        "launch": launch_of(record, domain=machine.domain),
+        "attention": attention_of(record),
+    }
+    turns, launch = choices["turns"], choices["launch"]
+    choices["exchange"] = Choice(value=exchange_of(record, domain=machine.domain))
+    choices["overlap"] = exchange_overlap_of(record, launch=launch, turns=turns, domain=machine.domain)
+    choices["fp8"] = choices["fused"] = choices["stash"] = Choice(value=None)
+    named = model if isinstance(model, str) else text(model, "base")
+    recipe = bridge_recipe(record, model=named, chip=machine.chip)
+    settled = {} if recipe is None else recipe_choices(recipe)
+    if record.get("activation_checkpointing", record.get("recompute")) is not None:
+        settled.pop("remat", None)
+    return choices | settled
 
 
 def _needed(record: Record, key: str) -> int:
@@ -282,8 +298,17 @@ def _plan(record: Record, degrees: _Degrees, steps: int, choices: Mapping[str, C
             "collective_matmul": collective_matmul_of(record),
         },
         **_quantization(choices["recipe"].value),
-        "attention": {"kernel": choices["attention"].value, "fused_rotary": fused_rotary_of(record)},
-        "moe": {"exchange": choices["exchange"].value, "exchange_overlap": choices["overlap"].value},
+        "attention": {
+            "kernel": choices["attention"].value,
+            "fused_rotary": fused_rotary_of(record),
+            "fp8": choices["fp8"].value,
+        },
+        "moe": {
+            "exchange": choices["exchange"].value,
+            "exchange_overlap": choices["overlap"].value,
+            "fused": choices["fused"].value,
+            "paged_stash": choices["stash"].value,
+        },
     }
     if mesh["pp"] > 1:
         pipeline = {"microbatches": steps, "repeats": choices["turns"].value}

@@ -12,11 +12,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ridgeline.hardware.catalog import find_chip
+from ridgeline.job.remat import CUSTOM_NAMES
 from ridgeline.study.measured.records import number, text, unusable, whole
 from ridgeline.units import parse_bytes, parse_bytes_per_s
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from ridgeline.hardware.chip import Chip
     from ridgeline.job.job import Dtype, TokenExchange
@@ -74,8 +75,17 @@ _PRECISIONS: Final[tuple[tuple[re.Pattern[str], Recipe], ...]] = (
 )
 """The first pattern that is found in what a row calls its precision."""
 
+_MODULE = re.compile(r"core_attn|mla_up_proj|layernorm|moe_act|moe|mlp")
 _MODULES: Final = ("core", "attn", "op", "mlp", "moe", "mla", "layernorm")
 """First words of what is recomputed alone (`core_attn`, `moe_act`, `mla_up_proj`), as Megatron names it."""
+
+_NEXT_TO_NOTHING: Final = frozenset({"layernorm", "moe_act", "mla_up_proj", "mlp"})
+_NAMES_OF_MODULES: Final[Mapping[str, tuple[str, ...]]] = {
+    "core_attn": ("context",),
+    "mla_up_proj": ("mla_q", "mla_kv"),
+    "moe": ("moe_mlpwi_0", "moe_mlpwi_1", "moe_mlpwo", "mlpwi_0", "mlpwo"),
+}
+"""Names of a custom policy that a module of Megatron's makes."""
 
 _REMATS: Final[Mapping[str, str]] = {
     "true": "full",
@@ -101,11 +111,13 @@ class Machine:
 
     Attributes:
         table: `hardware` of a job file.
+        chip: Its name in the catalogue.
         domain: GPUs that NVLink joins.
         assumed: What was taken for granted.
     """
 
     table: str | Mapping[str, object]
+    chip: str
     domain: int
     assumed: tuple[str, ...] = ()
 
@@ -148,6 +160,7 @@ def machine_of(record: Record, *, gpus: int) -> Machine:
         own["peak_flops_per_s"] = _peaks_under_power(chip, power_w=float(power[1]))
         assumed.append(f"at {power[1]} W its clock is the cube root of that share of {_RATED_W[chip.name]:.0f} W")
     return Machine(
+        chip=chip.name,
         domain=1 if chip.switch is None else chip.switch.domain_size,
         table=f"{chip.name}:{gpus}" if not own else {"name": f"{chip.name}:{gpus}", **own},
         assumed=tuple(assumed),
@@ -225,12 +238,36 @@ def remat_of(record: Record) -> Choice:
     if not words:
         others = ("minimal_with_context", "full")
         return Choice(value="none", assumed="recomputation not stated: none", others=others)
+    if modules := _MODULE.findall(said):
+        return remat_of_modules(modules)
     policy = _REMATS.get(words[0])
     if policy is None:
         raise unusable("unknown recomputation", said, key="activation_checkpointing")
     if words[0].startswith("sel") or words[0] in _MODULES:
         return Choice(value=policy, assumed=f"'{said}': what is cheap is computed again", others=("none",))
     return Choice(value=policy)
+
+
+def remat_of_modules(modules: Sequence[str]) -> Choice:
+    """The recomputation of Megatron's modules: cheap steps, which are left out, or attention and whole branches.
+
+    Norms, activations, compressed attention's up-projections, and the few dense layers in front of a mixture of experts
+    take a hundredth or two of a step. A policy by name would add far more, for it computes again whatever has no name,
+    and tokens would travel to their experts once more.
+
+    Source: Megatron-LM, megatron/core/transformer/transformer_config.py (`recompute_modules`).
+
+    >>> remat_of_modules(["mla_up_proj"]).value, remat_of_modules(["core_attn"]).value["context"]
+    ('none', 'remat')
+    """
+    if set(modules) <= _NEXT_TO_NOTHING:
+        said = f"{', '.join(modules)} computed again: next to nothing" if modules else "nothing computed again"
+        return Choice(value="none", assumed=said, others=("minimal_with_context",))
+    dropped = {name for module in modules for name in _NAMES_OF_MODULES.get(module, ())}
+    placed = {name: "remat" if name in dropped else "device" for name in CUSTOM_NAMES}
+    return Choice(
+        value={"policy": "custom", **placed}, assumed=f"{', '.join(modules)} computed again", others=("none",)
+    )
 
 
 def is_zero_3_of_2021(record: Record) -> bool:
