@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.training.context import causal_imbalance
+from ridgeline.cost.training.muon import placement_of
 from ridgeline.job.precision import takes_experts
 from ridgeline.model.accounting import operations
 from ridgeline.model.operations import ExpertMatmul
@@ -38,6 +39,7 @@ def _assumptions(job: Job, setting: TrainingSetting, best: PlanEstimate) -> Iter
     dtypes = setting.dtypes
     yield f"weights {dtypes.weights}, gathered and reduced in {dtypes.compute}, gradients kept in {dtypes.gradients}"
     yield from _host(job, best)
+    yield from _training(setting)
     if best.plan.gradient_accumulation > 1 and "data" in best.plan.mesh:
         yield "gradients of replicas are summed once a step, after the last micro-step"
     if setting.moe_imbalance == 1.0 and any(
@@ -76,6 +78,15 @@ def _host(job: Job, best: PlanEstimate) -> Iterator[str]:
         yield f"the RAM of a host of {chip.name} is not public: it is taken to hold {needed}"
     if best.plan.optimizer.state == "host":
         yield "moments on the host are fetched, updated and sent back layer by layer; nothing hides their transfer"
+
+
+def _training(setting: TrainingSetting) -> Iterator[str]:
+    """What is taken for granted of Muon's iterations and of frozen weights."""
+    if setting.optimizer.is_muon:
+        where = placement_of(setting)
+        yield f"Muon: five Newton-Schulz iterations in bf16, matrices {where}; nothing hides their collectives"
+    if setting.has_adapters:
+        yield "frozen weights are stored in the compute dtype; as many activations are kept as where all are trained"
 
 
 def _context(setting: TrainingSetting, best: PlanEstimate) -> Iterator[str]:
