@@ -6,20 +6,28 @@ P  parameters    T  tokens of a sequence, or of a prompt                   C, W_
 
 from __future__ import annotations
 
+from math import inf
+
+from ridgeline.cost.critical_size import small_batch_critical_rows
 from ridgeline.cost.serving.steady import prefill_server_ratio
 
 
-def decode_critical_rows(*, dense_critical_rows: float, E: float = 1.0, k: float = 1.0) -> float:
+def decode_critical_rows(
+    *, b_w: float, C_flops_per_s: float, W_bytes_per_s: float, num_copies: float = 1.0, E: float = 1.0, k: float = 1.0
+) -> float:
     """Sequences from which a matmul of decoding is bound by arithmetic; with experts each sees fewer of them.
 
-    Formula: B_crit · E/k
+    Formula: C·b_w / (2·W) · num_copies · E/k
 
-    Source: Scaling Book, ch. 7, question 5.
+    Assumes: each of num_copies of the weights, on devices of its own, has as many sequences as the others.
 
-    >>> decode_critical_rows(dense_critical_rows=240.0, E=256.0, k=8.0)
+    Source: Scaling Book, ch. 1 and ch. 7, question 5.
+
+    >>> decode_critical_rows(b_w=2.0, C_flops_per_s=240.0, W_bytes_per_s=1.0, E=256.0, k=8.0)
     7680.0
     """
-    return dense_critical_rows * E / k
+    dense = small_batch_critical_rows(b_w=b_w, C_flops_per_s=C_flops_per_s, W_bytes_per_s=W_bytes_per_s)
+    return dense * num_copies * E / k
 
 
 def beta_ratio(*, W_hbm_bytes_per_s: float, W_ici_bytes_per_s: float) -> float:
@@ -35,30 +43,32 @@ def beta_ratio(*, W_hbm_bytes_per_s: float, W_ici_bytes_per_s: float) -> float:
     return W_hbm_bytes_per_s / W_ici_bytes_per_s
 
 
-def tensor_memory_degree(*, F: float, B: float, beta_ratio: float) -> float:
+def tensor_memory_degree(*, F: float, B: float, beta_ratio: float, b_w: float = 2.0, b_a: float = 2.0) -> float:
     """Ways of tensor parallelism up to which a step waits for weights, not for links: the limit of small batches.
 
-    Formula: Y = F / (B · β)
+    Formula: Y = F / (B · β) · b_w / b_a
 
-    Source: Scaling Book, ch. 7; ch. 8, question 9.
+    Source: Scaling Book, ch. 7; ch. 8, question 9: of weights (b_w bytes) and activations (b_a) of one dtype.
 
     >>> tensor_memory_degree(F=28672.0, B=64.0, beta_ratio=8.0)
     56.0
     """
-    return F / (B * beta_ratio)
+    return F / (B * beta_ratio) * b_w / b_a
 
 
-def crossover_keys(*, weight_bytes: float, B: float, token_cache_bytes: float) -> float:
+def crossover_keys(*, weight_bytes: float, B: float, token_cache_bytes: float, full_cache_bytes: float = 0.0) -> float:
     """Context from which reading the caches takes longer than reading the weights.
 
-    Formula: S = weight_bytes / (B · token_cache_bytes)
+    Formula: S = (weight_bytes / B − full_cache_bytes) / token_cache_bytes
+
+    Assumes: of a sequence, full_cache_bytes do not grow with its context: windows that are full, and states.
 
     Source: Scaling Book, ch. 7: both are read once a step, at the same bandwidth.
 
     >>> crossover_keys(weight_bytes=7.0e10, B=32.0, token_cache_bytes=163840.0) // 1
     13351.0
     """
-    return weight_bytes / (B * token_cache_bytes)
+    return max(weight_bytes / B - full_cache_bytes, 0.0) / token_cache_bytes if token_cache_bytes > 0 else inf
 
 
 def cache_read_s(*, batch_cache_bytes: float, num_chips: float, W_hbm_bytes_per_s: float) -> float:
