@@ -77,6 +77,15 @@ def test_a_cache_in_8_bits_is_half_as_large_and_has_scales() -> None:
     assert narrow == wide * (1 / 2 + 4 / (2 * 128))  # a scale of 4 bytes for 128 elements
 
 
+def test_engines_keep_one_scale_for_a_whole_cache_in_fp8_where_our_program_has_one_a_head_and_token() -> None:
+    columns, engine = PhaseColumns(degrees={"tp": 8}, batch_size=8), setting(kv_cache="fp8")
+    wide = parts(columns)["kv_cache"]
+
+    assert serving_memory(engine, columns, "decode").parts["kv_cache"] == wide / 2
+    program = replace(engine, scaled_caches=("int8", "fp8"))
+    assert serving_memory(program, columns, "decode").parts["kv_cache"] == wide * (1 / 2 + 4 / (2 * 128))
+
+
 @pytest.mark.parametrize(("model", "times"), [("llama3.1-8b", 1), ("gpt-oss-120b", 2), ("deepseek3-671b", 640 / 576)])
 def test_on_a_tpu_heads_fill_rows_of_memory(model: str, times: float) -> None:
     columns, plain = PhaseColumns(degrees={}, batch_size=1), setting(model)

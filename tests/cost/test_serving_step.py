@@ -282,6 +282,17 @@ def test_a_narrow_checkpoint_leaves_its_head_in_bf16_and_a_scale_beside_every_si
     assert fp4 == pytest.approx(head + layers * (1 / 2 + 1 / 16))
 
 
+def test_experts_of_gpt_oss_are_as_many_bytes_as_its_checkpoint_has() -> None:
+    # 36 layers of 128 experts, 3 · 2880² each: 4 bits and a scale of 8 for 32 elements. The rest in bf16: attention of
+    # 64 and 8 heads of 64, the router, the head; the table is looked up. Few biases and norms are left out here.
+    experts = 36 * 128 * 3 * 2880**2
+    rest = 36 * (2 * 2880 * 4096 + 2 * 2880 * 512 + 2880 * 128) + 201_088 * 2880
+    server = machine("gpt-oss-120b", "h200:1", dtypes=ServingDtypes(experts="mxfp4"))
+    read = amounts(server, decode(columns(server, {}), 4096.0))["hbm.weights"]
+
+    assert read == pytest.approx(experts * 17 / 32 + 2 * rest, rel=0.002)
+
+
 def test_experts_may_be_narrower_than_the_rest_and_no_product_is_narrower_than_its_weights() -> None:
     server = machine("gpt-oss-120b", "b200:1", dtypes=ServingDtypes(experts="fp4", compute="fp8"))
     found = amounts(server, decode(columns(server, {}), 1.0))

@@ -61,7 +61,7 @@ def test_mean_visible_keys_is_within_half_a_key_of_counting_them(kind: str, wind
 
     mean = mean_visible_keys(Span(kind=kind, **windows), seq_len=seq_len)
 
-    assert abs(mean - sum(by_counting) / seq_len) <= 0.5
+    assert abs(mean - sum(by_counting) / seq_len) <= 0.5 * (1 + 1e-12)  # floats round where it is just half a key
 
 
 def test_a_scorer_lets_through_no_more_keys_than_it_picks() -> None:

@@ -34,8 +34,8 @@ AS_PUBLISHED = {
     "Kimi-K2.5": ("kimi-k2.5-1t", StoredSpec(experts="int4")),
     "MiMo-V2-Flash": ("mimo-v2-flash-309b-a15b", EIGHT_BITS),
     "MiniMax-M2.5": ("minimax-m2.5", EIGHT_BITS),
-    "gpt-oss-120b": ("gpt-oss-120b", StoredSpec(experts="fp4")),
-    "gpt-oss-20b": ("gpt-oss-20b", StoredSpec(experts="fp4")),
+    "gpt-oss-120b": ("gpt-oss-120b", StoredSpec(experts="mxfp4")),
+    "gpt-oss-20b": ("gpt-oss-20b", StoredSpec(experts="mxfp4")),
 }
 """Of the published files: blocks of e4m3 in all linear layers; 4 bits in experts, attention left as it was."""
 

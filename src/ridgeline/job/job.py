@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ridgeline.job.own_calibration import OwnCalibration
     from ridgeline.model.spec import ModelSpec
 
-Dtype: TypeAlias = Literal["f32", "bf16", "fp8", "int8", "int4", "fp4"]
+Dtype: TypeAlias = Literal["f32", "bf16", "fp8", "int8", "int4", "fp4", "mxfp4"]
 Placement: TypeAlias = Literal["device", "offload", "remat"]
 OptimizerKind: TypeAlias = Literal["adamw", "adamh", "muon", "muonh", "adafactor"]
 OptimizerState: TypeAlias = Literal["device", "host"]
@@ -53,7 +53,15 @@ weights lie still on two axes (MaxText: tensor_transpose; Scaling Book, ch. 7: 2
 SERVING_AXES = (*MESH_AXES, TRANSPOSE_AXIS)
 """Every logical mesh axis of a server."""
 
-BYTES_OF: Mapping[str, float] = {"f32": 4.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.5, "fp4": 0.5}
+BYTES_OF: Mapping[str, float] = {
+    "f32": 4.0,
+    "bf16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "int4": 0.5,
+    "fp4": 0.5,
+    "mxfp4": 0.5,
+}
 """Bytes of one element by dtype; those of 4 bits are for serving alone."""
 
 

@@ -22,7 +22,13 @@ _DTYPES: Final[Mapping[str, Dtype]] = {
     "float8": "fp8",
 }
 
-_SERVING_DTYPES: Final[Mapping[str, Dtype]] = {**_DTYPES, "int4": "int4", "fp4": "fp4", "mxfp4": "fp4", "nvfp4": "fp4"}
+_SERVING_DTYPES: Final[Mapping[str, Dtype]] = {
+    **_DTYPES,
+    "int4": "int4",
+    "fp4": "fp4",
+    "nvfp4": "fp4",
+    "mxfp4": "mxfp4",
+}
 
 _RECIPES: Final[Mapping[str, Quantization]] = {
     "fp8": Quantization(kind="fp8", weights="e4m3", activations="e4m3", gradients="e5m2"),
@@ -64,12 +70,12 @@ def parse_dtype(name: str, *, where: str) -> Dtype:
 def parse_serving_dtype(name: str, *, where: str) -> Dtype:
     """The same for serving, where weights may be stored in 4 bits.
 
-    >>> parse_serving_dtype("mxfp4", where="--weights-dtype")
+    >>> parse_serving_dtype("nvfp4", where="--weights-dtype")
     'fp4'
     """
     dtype = _SERVING_DTYPES.get(name)
     if dtype is None:
-        shown = ("f32", "bf16", "fp8", "int8", "int4", "fp4")
+        shown = ("f32", "bf16", "fp8", "int8", "int4", "fp4", "mxfp4")
         raise _unknown("unknown dtype", name, shown, _SERVING_DTYPES, where=where)
     return dtype
 

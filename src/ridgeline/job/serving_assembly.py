@@ -87,13 +87,19 @@ def serving_plan(table: ServingPlanTable, batch: int | None, asked: Asked, origi
 
 def _serving_dtypes(table: ServingPlanTable, asked: Asked, origin: Origin) -> ServingDtypes:
     """What is said; else as the checkpoint is published, unless the weights are said: then it is another checkpoint."""
-    said = {
-        key: parse_serving_dtype(name, where=origin.of(f"plan.dtypes.{key}"))
+    said: dict[str, Dtype] = {
+        key: _computed(dtype) if key == "compute" else dtype
         for key, name in _named_dtypes(table).items()
         if name != ANY or key == "experts"
+        for dtype in (parse_serving_dtype(name, where=origin.of(f"plan.dtypes.{key}")),)
     }
     usual = ServingDtypes() if "weights" in said else published_dtypes(asked.model, asked.hardware.chip)
     return replace(usual, **said)
+
+
+def _computed(dtype: Dtype) -> Dtype:
+    """Chips have one rate for all formats of 4 bits."""
+    return "fp4" if dtype == "mxfp4" else dtype
 
 
 def published_dtypes(model: ModelSpec, chip: Chip) -> ServingDtypes:

@@ -218,7 +218,7 @@ class MoeSpec:
 MixerSpec: TypeAlias = AttentionSpec | MlaSpec | CompressedAttentionSpec | MambaSpec | GatedDeltaSpec
 ChannelSpec: TypeAlias = MlpSpec | MoeSpec
 
-StoredDtype: TypeAlias = Literal["bf16", "fp8", "int8", "int4", "fp4"]
+StoredDtype: TypeAlias = Literal["bf16", "fp8", "int8", "int4", "fp4", "mxfp4"]
 """What checkpoints hold weights in, and engines compute with."""
 
 

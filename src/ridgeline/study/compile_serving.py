@@ -170,6 +170,7 @@ def _answered(
         context_len=job.workload.context_len,
         prompt_len=job.workload.prompt_len,
         row_elements=LANES if own_compiler(job.hardware) == "tpu" else 1,
+        scaled_caches=("int8", "fp8"),
     )
     spread = float(program.layout.spreads_cache)
     columns = PhaseColumns(degrees=mesh, batch_size=program.global_batch, cache_spread_share=spread)

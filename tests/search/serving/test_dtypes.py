@@ -90,7 +90,7 @@ def test_experts_that_are_published_in_4_bits_stay_as_they_are_where_the_rest_is
     job = ridgeline.serve("gpt-oss-20b", on="h200:1", prompt_len=128, generate_len=128).job
     found = narrower_dtypes(job, job.plan.dtypes)
 
-    assert {(each.weights, each.experts) for each in found} == {("bf16", "fp4"), ("fp8", "fp4")}
+    assert {(each.weights, each.experts) for each in found} == {("bf16", "mxfp4"), ("fp8", "mxfp4")}
 
 
 def test_where_nothing_fits_the_widest_precision_that_does_is_named() -> None:

@@ -60,7 +60,7 @@ def test_the_crossover_is_of_the_model_and_the_batch_however_long_the_prompts_ar
 
 
 def test_experts_narrower_than_the_rest_set_the_critical_batch() -> None:
-    # H200: 989.5e12 FLOP/s over 4.8e12 B/s = 206.1; experts in fp4 with a byte of scale for 16: 0.5625 of 2 bytes.
+    # H200: 989.5e12 FLOP/s over 4.8e12 B/s = 206.1; experts in MXFP4, with a byte of scale for 32: 0.53125 of 2 bytes.
     found = ridgeline.serve(
         "gpt-oss-120b", on="h200:1", prompt_len=1000, generate_len=1000, batch=64, mode="disaggregated"
     ).laws

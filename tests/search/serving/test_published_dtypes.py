@@ -31,7 +31,7 @@ def dtypes(model: str, on: str, **said: str) -> ServingDtypes:
 @pytest.mark.parametrize(
     ("model", "on", "expected"),
     [
-        ("gpt-oss-120b", "h200:8", ServingDtypes(experts="fp4")),
+        ("gpt-oss-120b", "h200:8", ServingDtypes(experts="mxfp4")),
         ("deepseek-v3", "h200:8", ServingDtypes(weights="fp8", compute="fp8")),
         ("deepseek-v3", "a100-80gb:16", ServingDtypes(weights="fp8")),  # an A100 has no matmul in fp8
         ("deepseek-v4-flash", "b200:8", ServingDtypes(weights="fp8", experts="fp4", compute="fp8")),
@@ -56,9 +56,9 @@ def test_a_job_overrides_each_part_and_other_weights_are_another_checkpoint() ->
 
 
 def test_a_device_holds_the_bytes_of_the_published_checkpoint() -> None:
-    # Experts of gpt-oss-120b: 36 · 128 · 3 · 2,880² weights of 4 bits with a scale of 1 byte for 16; 2.17e9 others.
+    # Experts of gpt-oss-120b: 36 · 128 · 3 · 2,880² weights of 4 bits with a scale of 1 byte for 32; 2.17e9 others.
     experts = 36 * 128 * 3 * 2880**2
-    expected = (experts * (0.5 + 1 / 16) + (116_829_156_672 - experts) * 2) / 8
+    expected = (experts * (0.5 + 1 / 32) + (116_829_156_672 - experts) * 2) / 8
 
     best = ridgeline.serve("gpt-oss-120b", on="h200:8", prompt_len=1000, generate_len=500, mesh="tp=8").best
 
@@ -72,11 +72,11 @@ def test_the_answer_says_whose_precision_it_is() -> None:
 
     source = "https://huggingface.co/openai/gpt-oss-20b config.json"
     assert says("h100:1") == (
-        f"experts fp4, the rest bf16, as the checkpoint is published ({source}); NVIDIA H100 SXM5 80GB has no matmul "
+        f"experts mxfp4, the rest bf16, as the checkpoint is published ({source}); NVIDIA H100 SXM5 80GB has no matmul "
         "in them; they are widened to bf16 on their way to each matmul"
     )
     assert says("h100:1", weights_dtype="bf16") == (
-        f"weights bf16, as asked; the published checkpoint has experts fp4, the rest bf16 ({source})"
+        f"weights bf16, as asked; the published checkpoint has experts mxfp4, the rest bf16 ({source})"
     )
 
 
@@ -98,7 +98,7 @@ def test_an_own_model_says_what_its_checkpoint_holds(tmp_path: Path) -> None:
     assert read_serving_job(str(file)).plan.dtypes == ServingDtypes(weights="int8", compute="int8")
 
     file.write_text(file.read_text().replace('weights = "int8"', 'weights = "int7"'))
-    with pytest.raises(InputError, match="one of bf16, fp8, int8, int4, fp4"):
+    with pytest.raises(InputError, match="one of bf16, fp8, int8, int4, fp4, mxfp4"):
         read_serving_job(str(file))
 
 

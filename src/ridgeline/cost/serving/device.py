@@ -52,11 +52,14 @@ LANES = 128
 FEED_FORWARD = ("experts", "mlp")
 """Logical axes of experts and MLPs."""
 
-NARROW_FLOATS = ("fp8", "fp4")
+NARROW_FLOATS = ("fp8", "fp4", "mxfp4")
 """Dtypes of converted checkpoints."""
 
-FP4_BLOCK = 16
-"""Elements that share a scale."""
+SCALED_BLOCKS = {"fp4": 16, "mxfp4": 32}
+"""Elements that share a scale of one byte.
+
+Source: NVFP4: docs.nvidia.com, Transformer Engine, NVFP4BlockScaling; MXFP4: OCP Microscaling Formats (MX), v1.0, 5.2.
+"""
 
 SCALE_BYTES = BYTES_OF["f32"]
 """Bytes of the scale of one head and token in an 8-bit cache."""
@@ -77,6 +80,8 @@ class ServingSetting:
         prompt_len: Tokens of a prompt.
         row_elements: Elements of a row of memory, which a head fills or leaves empty: `LANES` on a TPU.
         requests: Lengths of requests where they differ; None for prompts and contexts as long as these.
+        scaled_caches: Dtypes of a KV cache that has a scale for each head and token. Engines have one for a whole
+            tensor of fp8 (vLLM 0.32.0, docs/features/quantization/quantized_kvcache.md).
     """
 
     tree: ModelTree
@@ -85,6 +90,7 @@ class ServingSetting:
     prompt_len: int
     row_elements: int = 1
     requests: RequestLengths | None = None
+    scaled_caches: tuple[Dtype, ...] = ("int8",)
 
     @property
     def lengths(self) -> RequestLengths:
@@ -272,9 +278,10 @@ def stored_dtype(dtypes: ServingDtypes, axes: tuple[str, ...]) -> Dtype:
 def stored_bytes(dtype: Dtype) -> float:
     """Bytes of a stored weight, its share of a block's scale included.
 
-    Source: NVFP4: a scale of one byte for 16 elements (docs.nvidia.com, Transformer Engine, NVFP4BlockScaling).
+    >>> stored_bytes("fp4"), stored_bytes("mxfp4")
+    (0.5625, 0.53125)
     """
-    return BYTES_OF[dtype] + (1 / FP4_BLOCK if dtype == "fp4" else 0.0)
+    return BYTES_OF[dtype] + (1 / SCALED_BLOCKS[dtype] if dtype in SCALED_BLOCKS else 0.0)
 
 
 def held_cache_bytes(setting: ServingSetting, columns: PhaseColumns) -> Number:
@@ -380,7 +387,7 @@ def cache_bytes(
     stored = BYTES_OF[setting.dtypes.kv_cache]
     token_elements = _token_elements(operation, setting.row_elements)
     cached = layer_cache_bytes(B=num_sequences, T=tokens, token_elements=token_elements, shards=shards, b_kv=stored)
-    if stored > 1:
+    if setting.dtypes.kv_cache not in setting.scaled_caches:
         return cached
     num_scales = 1 if operation.caches_latents else 2 * operation.num_kv_heads
     return cached + layer_scale_bytes(B=num_sequences, T=tokens, num_scales=num_scales, shards=shards)

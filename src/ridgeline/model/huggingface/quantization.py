@@ -29,7 +29,7 @@ _EIGHT_BITS_BOTH: Final = StoredSpec(weights="fp8", compute="fp8")
 _METHODS: Final[Mapping[str, StoredSpec]] = {
     "fp8": _EIGHT_BITS_BOTH,
     "fbgemm_fp8": _EIGHT_BITS_BOTH,
-    "mxfp4": StoredSpec(experts="fp4"),
+    "mxfp4": StoredSpec(experts="mxfp4"),
 }
 """Methods with one format: `fp8` quantizes activations as it goes; `mxfp4` is of experts, activations stay in bf16."""
 

@@ -125,7 +125,7 @@ def checkpoint_dtypes(model: ModelSpec, precision: str, *, has_fp4: bool, kv_cac
     """
     if model.name.startswith(_MXFP4_EXPERTS) and precision != "bf16":
         computed = "fp8" if has_fp4 else "bf16"
-        return {"weights": "bf16", "experts": "fp4", "compute": computed, "kv_cache": kv_cache}
+        return {"weights": "bf16", "experts": "mxfp4", "compute": computed, "kv_cache": kv_cache}
     if precision == "fp4" and has_experts(model):
         return {"weights": "bf16", "experts": "fp4", "compute": "fp4", "kv_cache": kv_cache}
     return {"weights": precision, "compute": precision, "kv_cache": kv_cache}
