@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _EIGHT_BIT_FLOATS: Final = StoredSpec(weights="fp8", compute="fp8")
 _FOUR_BIT_INTEGERS: Final = StoredSpec(weights="int4")
 _FOUR_BIT_FLOATS: Final = StoredSpec(weights="fp4", compute="fp4")
+_FOUR_BITS: Final = ("fp4", "mxfp4")
 _FORMATS: Final[Mapping[str, StoredSpec]] = {
     "fp8": _EIGHT_BIT_FLOATS,
     "int8": StoredSpec(weights="int8"),
@@ -29,7 +30,7 @@ _FORMATS: Final[Mapping[str, StoredSpec]] = {
     "w4a16": _FOUR_BIT_INTEGERS,
     "fp4": _FOUR_BIT_FLOATS,
     "nvfp4": _FOUR_BIT_FLOATS,
-    "mxfp4": _FOUR_BIT_FLOATS,
+    "mxfp4": replace(_FOUR_BIT_FLOATS, weights="mxfp4"),
     "bf16": StoredSpec(),
 }
 _METHODS: Final = ("awq", "gptq")
@@ -58,9 +59,9 @@ def as_named(model: ModelSpec, *, name: str, words: Sequence[str]) -> ModelSpec:
     stored = formats.pop()
     if stored == StoredSpec():
         return replace(model, stored=None)
-    if stored == _FOUR_BIT_FLOATS and any(isinstance(layer.mlp, MoeSpec) for layer, _ in model.layers):
-        if model.stored is not None and model.stored.experts == "fp4":
+    if stored.weights in _FOUR_BITS and any(isinstance(layer.mlp, MoeSpec) for layer, _ in model.layers):
+        if model.stored is not None and model.stored.experts in _FOUR_BITS:
             return model
-        stored = replace(stored, weights="bf16", experts="fp4")
+        stored = replace(stored, weights="bf16", experts=stored.weights)
     kv_cache = "fp8" if _KV in words else None
     return replace(model, stored=replace(stored, kv_cache=kv_cache, source=f"the name {name}"))
