@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from ridgeline.cost.calibration import load_prior
+from ridgeline.cost.calibration import load_efficiency, load_prior
 from ridgeline.cost.kernel_time import visited_keys
 from ridgeline.cost.training.attention_program import tile_start_ratio
 from ridgeline.cost.training.operation import operation_cost
 from ridgeline.hardware.topology import parse_slice
-from ridgeline.job.job import MESH_AXES, AttentionKernel, Job, PlanRequest, Remat, Workload
+from ridgeline.job.job import MESH_AXES, AttentionKernel, ContextParallelism, Job, PlanRequest, Remat, Workload
 from ridgeline.model.operations import Attention, Span
 from ridgeline.model.zoo import load_model
 from ridgeline.search.train import pinned_row
@@ -104,3 +104,42 @@ def test_a_tile_has_no_more_queries_than_a_device() -> None:
     """Of 65,536 over 8 devices each has 8,192."""
     assert attention_s(2048, queries=16_384, ways=8) == attention_s(2048, queries=8_192, ways=8)
     assert attention_s(2048, queries=16_384) != attention_s(2048, queries=8_192)
+
+
+def gradient_sum_s(tile: int, *, hardware: str = "v6e:2x4", most: Literal[3] | None = None, **plan: object) -> float:
+    """Of a layer's queries at 8 sequences of 65,536 tokens: parts of its gradient added up, on one of 8 chips."""
+    kernel = AttentionKernel(kernel="splash", block_q=tile, block_kv=tile, dq_reduction_steps=most)
+    job = replace(JOB, hardware=parse_slice(hardware), plan=replace(JOB.plan, **{"attention": kernel, **plan}))
+    setting, columns = pinned_row(job)
+    operations = (each for block in setting.tree.layers[0].blocks for each in block.operations)
+    scores = next(each for each in operations if isinstance(each, Attention))
+    cost = operation_cost(scores, rows=float(SEQ_LEN), setting=setting, columns=columns)
+    return sum(float(part.expected_s) for part in cost.backward if part.name.endswith("/gradient_sum"))
+
+
+def test_one_kernel_for_all_gradients_leaves_a_part_of_the_queries_for_each_tile_of_keys_to_add_up() -> None:
+    """32 heads of 128: 65,536/2,048 = 32 parts in f32 are read and one in bf16 written; 4 parts are in bf16."""
+    elements, rate_bytes_per_s = 65_536 * 32 * 128, 1.64e12 * load_efficiency("v6e").hbm
+
+    assert gradient_sum_s(2048) == pytest.approx(elements * (32 * 4 + 2) / rate_bytes_per_s, rel=0.01)
+    assert gradient_sum_s(16_384) == pytest.approx(elements * (4 * 2 + 2) / rate_bytes_per_s, rel=0.01)
+    assert gradient_sum_s(2048, most=3) == pytest.approx(elements * (3 * 2 + 2) / rate_bytes_per_s, rel=0.01)
+    assert gradient_sum_s(65_536) == 0.0
+
+
+def test_around_a_ring_each_step_adds_up_the_parts_of_its_own_keys() -> None:
+    """8 steps of 8,192 keys: 4 parts each in bf16, where all keys at once would be 32 in f32."""
+    mesh = {**JOB.plan.mesh, "fsdp": 1, "cp": 8}
+    ring, gathered = (
+        gradient_sum_s(2048, mesh=mesh, context=ContextParallelism(strategy=strategy))
+        for strategy in ("ring", "all_gather")
+    )
+
+    assert ring / gathered == pytest.approx(8 * (4 * 2 + 2) / (32 * 4 + 2))
+
+
+def test_kernels_of_their_own_for_queries_and_on_gpus_have_nothing_to_add_up() -> None:
+    two_kernels = AttentionKernel(kernel="flash", block_q=512, block_kv=512)
+
+    assert gradient_sum_s(512, attention=two_kernels) == 0.0
+    assert gradient_sum_s(512, hardware="h100:8") == 0.0

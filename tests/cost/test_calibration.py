@@ -19,7 +19,8 @@ KEYS = (
     *("loss_forward_bytes", "loss_backward_bytes"),
     *("sustained", "sustained_narrow", "sustained_grouped", "launch_s"),
     *("overlap", "unhidden", "tensor_overlap", "step_overhead_s", "spread"),
-    *("link_several_rings", "network_step_s", "unhidden_gather", "unhidden_sum", "unhidden_network", "sum_passes"),
+    *("link_several_rings", "network_step_s", "network_launch_s", "sum_passes"),
+    *("unhidden_gather", "unhidden_sum", "unhidden_network"),
 )
 COMPLETE = "\n".join(f"[{key}]\n{FACT}" for key in KEYS)
 

@@ -127,17 +127,39 @@ def test_offloaded_reduce_scatters_hide_where_the_compiler_writes_such() -> None
 
 
 def test_replicas_across_slices_sum_a_layers_gradients_in_steps_of_a_ring() -> None:
-    """Four slices: each chip sends 2·(3/4) of its gradients, and a ring takes 2·3 steps for every layer."""
-    setting = setting_with("4*v5e:16x16", network=0.4, network_step_s=1e-3, unhidden_network=1.0)
+    """Four slices: each chip sends 2·(3/4) of its gradients; for every layer a ring is started and takes 2·3 steps."""
+    network = {"network": 0.4, "network_step_s": 1e-3, "network_launch_s": 5e-3}
+    setting = setting_with("4*v5e:16x16", **network, unhidden_network=1.0)
     columns = one_plan(setting, {"fsdp": 256, "dcn_dp": 4})
     (summed,) = replicas(training_step(setting, columns))
 
     sent_bytes = 2 * 3 / 4 * 2 * float(local_elements(setting, columns))
-    assert float(summed.expected_s) == pytest.approx(sent_bytes / (3.125e9 * 0.4) + LAYERS * 2 * 3 * 1e-3)
+    assert float(summed.expected_s) == pytest.approx(sent_bytes / (3.125e9 * 0.4) + LAYERS * (5e-3 + 2 * 3 * 1e-3))
+
+
+def test_inside_a_slice_nothing_is_started_over_the_network() -> None:
+    quick, slow = (setting_with("v5e:16x16", network_launch_s=launch_s) for launch_s in (1e-9, 1.0))
+    (first, second) = (training_step(each, one_plan(each, {"fsdp": 16, "dp": 16})).expected_s for each in (quick, slow))
+
+    assert float(first) == float(second)
+
+
+def test_a_gather_across_slices_is_started_once_by_the_hosts() -> None:
+    """The weights of a layer are gathered together, forward and backward."""
+    quick, slow = (setting_with("2*v5e:16x16", network_launch_s=launch_s) for launch_s in (1e-3, 0.2))
+    gathers = [
+        leaves(training_step(each, one_plan(each, {"fsdp": 256, "dcn_fsdp": 2})), "weights/all_gather")[0]
+        for each in (quick, slow)
+    ]
+
+    assert float(gathers[1].expected_s) - float(gathers[0].expected_s) == pytest.approx(LAYERS * (0.2 - 1e-3))
 
 
 def test_what_nothing_hides_of_a_sum_across_slices_adds_to_the_step() -> None:
-    hidden, waiting = (setting_with("4*v5e:16x16", network_step_s=1e-4, unhidden_network=share) for share in (0.0, 1.0))
+    hidden, waiting = (
+        setting_with("4*v5e:16x16", network_step_s=1e-4, network_launch_s=1e-4, unhidden_network=share)
+        for share in (0.0, 1.0)
+    )
     plan = {"fsdp": 256, "dcn_dp": 4}
     before, after = (training_step(setting, one_plan(setting, plan)) for setting in (hidden, waiting))
     (summed,) = replicas(after)
@@ -146,9 +168,12 @@ def test_what_nothing_hides_of_a_sum_across_slices_adds_to_the_step() -> None:
 
 
 def test_a_ring_over_the_network_adds_its_steps_to_the_time_of_the_bytes() -> None:
-    transfer = Transfer(array_bytes=8.0, link_bytes=3.0, network_bytes=4.0, latency_s=0.5, network_steps=6.0)
+    arrays = {"array_bytes": 8.0, "link_bytes": 3.0, "network_bytes": 4.0, "latency_s": 0.5}
+    transfer = Transfer(**arrays, network_steps=6.0, num_network_launches=3.0)
+    rates = {"link_bytes_per_s": 1.0, "network_bytes_per_s": 2.0}
 
-    assert transfer.expected_s(link_bytes_per_s=1.0, network_bytes_per_s=2.0, network_step_s=0.25) == 4 / 2 + 6 / 4
+    assert transfer.expected_s(**rates, network_step_s=0.25) == 4 / 2 + 6 / 4
+    assert transfer.expected_s(**rates, network_step_s=0.25, network_launch_s=0.5) == 4 / 2 + 6 / 4 + 3 / 2
 
 
 def test_across_gpu_nodes_the_network_says_what_nothing_hides_of_fsdp_inside_one_the_links() -> None:

@@ -94,6 +94,7 @@ def test_a_published_recipe_is_written_as_it_was_published() -> None:
         {"plan__mesh": {"fsdp": 8, "fsdp_transpose": 2, "tp_sequence": 4}},
         {"hardware": "2*v5p:4x4x4", "plan__mesh": {"fsdp": 32, "tp": 2, "dcn_dp": 2}},
         {"plan__attention": {"kernel": "splash", "block_q": 1024, "block_kv": 512, "max_logit": 30}},
+        {"plan__attention": {"kernel": "splash", "dq_reduction_steps": 3}},
         {"plan__attention": {"kernel": "dot_product"}},
         {"plan__remat": {"policy": "custom", "context": "offload", "mlpwo": "device"}},
         {"plan__remat": "minimal_with_context"},

@@ -153,8 +153,8 @@ def test_settings_that_are_not_modelled_are_named(write: Callable[[str], str]) -
     job = read_job(write(FULL.replace('tp = "core"', 'tp = "x"')), flags(on="v5p:4x4x8"))
 
     assert notes(job, {"fsdp": 128}) == (
-        "plan.moe is kept in the job but not modelled yet.",
-        "plan.compiler is kept in the job but not modelled yet.",
+        "plan.moe.kernel is kept in the job but not modelled yet.",
+        "plan.compiler.scoped_vmem_kib is kept in the job but not modelled yet.",
         "plan.pipeline settings have no effect without pp.",
         f"{job.hardware.chip.title} has no native fp8 matmul: operands are upcast.",
     )

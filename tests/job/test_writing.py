@@ -82,6 +82,7 @@ plans = st.builds(
         kernel=optionally(*get_args(AttentionProgram)),
         block_q=counts,
         block_kv=counts,
+        dq_reduction_steps=st.sampled_from([None, 3]),
         max_logit=optionally("none", "estimate") | st.floats(0.01, 1e4),
     ),
     experts=st.builds(

@@ -166,6 +166,13 @@ def test_attention_that_is_not_fused_is_so_whatever_a_remark_says_of_later_kerne
         assert job_of(attention={"attention": said}).plan.attention.kernel == "dot_product"
 
 
+def test_maxtext_may_add_up_the_gradient_of_queries_in_three_parts() -> None:
+    said = {"attention": "flash", "use_tokamax_splash": True}
+
+    assert job_of(attention={**said, "dq_reduction_steps": 3}).plan.attention.dq_reduction_steps == 3
+    assert job_of(attention={**said, "dq_reduction_steps": 0}).plan.attention.dq_reduction_steps is None
+
+
 @pytest.mark.parametrize(
     ("said", "kinds"),
     [

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from ridgeline.cost.work import Number, larger
+from ridgeline.cost.work import Number, larger, smaller
 
 
 def array_bytes(*, elements: Number, b: float) -> Number:
@@ -319,6 +319,11 @@ class Link:
     num_rings: Number = 0.0
     network_steps: Number = 0.0
 
+    @property
+    def num_network_launches(self) -> Number:
+        """Times that a collective over the group is started over the network: once, if it crosses it."""
+        return smaller(self.network_steps, 1.0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
@@ -331,6 +336,7 @@ class Transfer:
         latency_s: Floor, whatever the bytes.
         num_rings: Rings of a torus that it runs around at once.
         network_steps: Of a ring over the network, one after the other.
+        num_network_launches: Times that something is started over the network, one after the other.
     """
 
     array_bytes: Number
@@ -339,12 +345,19 @@ class Transfer:
     latency_s: Number
     num_rings: Number = 0.0
     network_steps: Number = 0.0
+    num_network_launches: Number = 0.0
 
     def expected_s(
-        self, *, link_bytes_per_s: Number, network_bytes_per_s: float, network_step_s: float = 0.0
+        self,
+        *,
+        link_bytes_per_s: Number,
+        network_bytes_per_s: float,
+        network_step_s: float = 0.0,
+        network_launch_s: float = 0.0,
     ) -> Number:
-        """The slower stage, or the latency floor: max(bytes/W_link, bytes/W_network + steps, latency)."""
-        network_s = self.network_bytes / network_bytes_per_s + self.network_steps * network_step_s
+        """The slower stage, or the latency floor: max(bytes/W_link, bytes/W_network + steps + launches, latency)."""
+        waiting_s = self.network_steps * network_step_s + self.num_network_launches * network_launch_s
+        network_s = self.network_bytes / network_bytes_per_s + waiting_s
         return larger(larger(self.link_bytes / link_bytes_per_s, network_s), self.latency_s)
 
 
@@ -357,6 +370,7 @@ def gather(link: Link, V_bytes: Number) -> Transfer:
         latency_s=link.latency_s,
         num_rings=link.num_rings,
         network_steps=link.network_steps,
+        num_network_launches=link.num_network_launches,
     )
 
 
@@ -369,6 +383,7 @@ def reduce(link: Link, V_bytes: Number) -> Transfer:
         latency_s=2 * link.latency_s,
         num_rings=link.num_rings,
         network_steps=2 * link.network_steps,
+        num_network_launches=link.num_network_launches,
     )
 
 
@@ -381,6 +396,7 @@ def exchange(link: Link, V_bytes: Number) -> Transfer:
         latency_s=link.latency_s,
         num_rings=link.num_rings,
         network_steps=link.network_steps,
+        num_network_launches=link.num_network_launches,
     )
 
 

@@ -7,6 +7,7 @@ is a number, or a column of numbers, one a plan.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.work import Hiding, Number, smaller
@@ -84,6 +85,7 @@ class TrainingSetting:
         stashes_experts: What experts keep for the backward pass is copied into pages and back.
         fuses_experts: The grouped product makes the experts' gated unit and narrows it.
         attention_tile: Its queries and keys of one tile; None for the chip's `Efficiency.attention_block`.
+        num_gradient_parts: That attention's backward kernel writes of the queries' gradient, else one a tile of keys.
         sparse_core_offload: Collectives that SparseCores carry because the compiler was told so.
     """
 
@@ -112,6 +114,7 @@ class TrainingSetting:
     fuses_experts: bool = False
     stashes_experts: bool = False
     attention_tile: tuple[int | None, int | None] = (None, None)
+    num_gradient_parts: float = inf
     sparse_core_offload: tuple[str, ...] = ()
 
     @property

@@ -50,6 +50,7 @@ class Efficiency:
         link_several_rings: What of that is left where a collective runs around several rings of a torus at once.
         network: The same as `link` for DCN or the GPU network.
         network_step_s: Time of one step of a ring over the network beside what its bytes take: host, switch, jitter.
+        network_launch_s: Time to start a collective over the network, once: over DCN hosts do.
         pcie: The same for host transfers.
         sustained: What of the rates of matmuls and attention, each timed alone, a whole step keeps: its clock under
             power, gaps between kernels. A ratio: it may exceed 1 where the kernels timed were not the best.
@@ -90,6 +91,7 @@ class Efficiency:
     link_several_rings: float
     network: float
     network_step_s: float
+    network_launch_s: float
     pcie: float
     sustained: float
     sustained_narrow: float

@@ -286,6 +286,8 @@ def _attention(attention: AttentionKernel, job: Job) -> dict[str, Value]:
         settings |= dict.fromkeys(_QUERY_TILES, attention.block_q)
     if attention.block_kv is not None:
         settings |= dict.fromkeys(_KEY_TILES, attention.block_kv)
+    if attention.dq_reduction_steps is not None:
+        settings["dq_reduction_steps"] = attention.dq_reduction_steps
     match attention.max_logit:
         case None | "none":
             pass

@@ -126,6 +126,7 @@ class AttentionTable(_Table):
     kernel: AttentionProgram | None = None
     block_q: _Positive | None = None
     block_kv: _Positive | None = None
+    dq_reduction_steps: Literal[3] | None = None
     max_logit: _MaxLogit | None = None
     fused_rotary: bool | None = None
     fp8: bool | None = None

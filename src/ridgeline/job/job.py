@@ -200,6 +200,8 @@ class AttentionKernel:
         kernel: MaxText's `attention`: `splash`, `flash`, `dot_product`, `cudnn_flash_te`, `autoselected`.
         block_q: Queries of one tile; an estimate takes the chip's `attention_block` where none are stated.
         block_kv: Keys of one tile.
+        dq_reduction_steps: MaxText's: 3 where tokamax's backward kernel adds up the gradient of queries in three parts;
+            None for a part for each tile of keys.
         max_logit: `none`, `estimate`, or a bound that replaces the running maximum.
         fused_rotary: One kernel, or one pass of a compiler's, rotates queries and keys; False where a framework does it
             operation by operation.
@@ -209,6 +211,7 @@ class AttentionKernel:
     kernel: AttentionProgram | None = None
     block_q: int | None = None
     block_kv: int | None = None
+    dq_reduction_steps: Literal[3] | None = None
     max_logit: Literal["none", "estimate"] | float | None = None
     fused_rotary: bool | None = None
     fp8: bool | None = None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ridgeline.hardware.figures import IN_PROPORTION, USABLE_HBM, own_figures
-from ridgeline.job.job import Compiler, ExpertKernel, Pipeline
+from ridgeline.job.job import Pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,20 +21,12 @@ def notes(job: Job, mesh: Mapping[str, int]) -> tuple[str, ...]:
         mesh: Degrees of the plan that answers it; axes that are not named are 1.
     """
     plan, chip = job.plan, job.hardware.chip
-    told_apart = {None, "splash", "flash"} if chip.switch is None else {plan.attention.kernel}
+    told_apart = {None, "splash", "flash", "dot_product"} if chip.switch is None else {plan.attention.kernel}
     is_said = {
         "attention.kernel": plan.attention.kernel not in told_apart,
         "attention.max_logit": plan.attention.max_logit not in {None, "none"},
-        "moe": replace(
-            plan.experts,
-            exchange=None,
-            exchange_overlap=None,
-            fused=None,
-            paged_stash=None,
-            shard_experts_on_fsdp=None,
-        )
-        != ExpertKernel(),
-        "compiler": replace(plan.compiler, kernel_launch=None, collective_matmul=None) != Compiler(),
+        "moe.kernel": plan.experts.kernel is not None,
+        "compiler.scoped_vmem_kib": plan.compiler.scoped_vmem_kib is not None,
     }
     found = [f"plan.{key} is kept in the job but not modelled yet." for key, said in is_said.items() if said]
     if plan.context.strategy == "usp":

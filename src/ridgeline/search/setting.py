@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.calibration import load_efficiency, with_own_facts
@@ -68,6 +69,7 @@ def training_setting(job: Job, *, global_batch: int) -> TrainingSetting:
         fuses_experts=plan.experts.fused is True,
         stashes_experts=plan.experts.paged_stash is True,
         attention_tile=(plan.attention.block_q, plan.attention.block_kv),
+        num_gradient_parts=plan.attention.dq_reduction_steps or inf,
         sparse_core_offload=plan.compiler.sparse_core_offload,
     )
 

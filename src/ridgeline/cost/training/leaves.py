@@ -38,6 +38,7 @@ def transfer_part(name: str, phase: Phase, group: str, transfer: Transfer, *, se
             link_bytes_per_s=setting.link_bytes_per_s * efficiency.link_fraction(transfer.num_rings),
             network_bytes_per_s=chip.network_bytes_per_s * efficiency.network,
             network_step_s=efficiency.network_step_s,
+            network_launch_s=efficiency.network_launch_s,
         ),
         work=Work(amounts={f"link.{group}": transfer.link_bytes, "network": transfer.network_bytes}),
         array_bytes=transfer.array_bytes,

@@ -35,6 +35,7 @@ from ridgeline.cost.training.expert_bias import BACKWARD_BYTES, FORWARD_BYTES, e
 from ridgeline.cost.training.leaves import OperationCost, arithmetic_part, traffic_part, transfer_part
 from ridgeline.cost.training.paged_stash import stashed_bytes
 from ridgeline.cost.training.quantization_pass import NARROW_BYTES
+from ridgeline.cost.training.query_gradient import query_gradient_bytes
 from ridgeline.cost.training.rotary import BACKWARD_MOVES, FORWARD_MOVES, unfused_rotary_bytes
 from ridgeline.cost.training.split_attention import split_attention
 from ridgeline.cost.training.token_exchange import devices_visited_ratio, gathered_tokens_bytes, sent_once_ratio
@@ -163,7 +164,22 @@ def _attention(op: Attention, *, rows: Number, setting: TrainingSetting, columns
     )
     forward = arithmetic_part(op.path, "forward", forward_s + overhead_s, flops, dtype)
     cost = split_attention(op, forward, gradient, rows=rows, setting=setting, columns=columns)
-    return replace(cost, output="") if is_plain else cost  # its gradients read scores, which no name keeps
+    if is_plain:
+        return replace(cost, output="")  # its gradients read scores, which no name keeps
+    added_up = _query_gradient(op, rows=rows, setting=setting, columns=columns)
+    return replace(cost, backward=(*cost.backward, *added_up))
+
+
+def _query_gradient(op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> Iterator[Part]:
+    """Its parts added up, where one kernel computes all gradients; around a ring those of each step's keys."""
+    if setting.hardware.chip.torus is None or setting.attention_program not in {None, "splash"}:
+        return
+    ring_steps = columns.degrees["cp"] if setting.context.strategy == "ring" else 1.0
+    num_keys = setting.seq_len / op.tokens_per_key / ring_steps
+    num_parts = smaller(num_keys / _tile(setting, columns, num_keys=num_keys)[1], setting.num_gradient_parts)
+    elements = rows * op.num_heads * op.qk_head_dim / columns.tensor * ring_steps
+    moved = query_gradient_bytes(elements=elements, num_parts=num_parts, b_a=setting.activation_bytes)
+    yield traffic_part(f"{op.path}/gradient_sum", "backward", moved, setting=setting, efficiency=setting.efficiency.hbm)
 
 
 def _attention_flops(op: Attention, *, rows: Number, setting: TrainingSetting, columns: PlanColumns) -> Number:

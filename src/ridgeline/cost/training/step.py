@@ -212,7 +212,8 @@ def _replicas_sum(group: str, summed_bytes: Number, *, setting: TrainingSetting,
     link, efficiency = columns.links[group], setting.efficiency
     num_sums = sum(layer.count for layer in setting.tree.layers) / columns.stages
     transfer = reduce(link, summed_bytes)
-    transfer = replace(transfer, network_steps=transfer.network_steps * num_sums)
+    steps, launches = transfer.network_steps * num_sums, transfer.num_network_launches * num_sums
+    transfer = replace(transfer, network_steps=steps, num_network_launches=launches)
     summed = transfer_part("gradient/all_reduce", "backward", group, transfer, setting=setting)
     if not setting.sync_overlaps:
         return summed

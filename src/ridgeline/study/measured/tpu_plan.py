@@ -74,6 +74,8 @@ _TILE: Final = 512
 Their backward pass is in two kernels unless they are told so (`_FUSED`)."""
 _TORCH_TILE: Final = 2048
 """The same in PyTorch/XLA, whose backward pass is one kernel (`SplashAttentionConfig`)."""
+_REDUCED_PARTS: Final = 3
+"""What MaxText's `dq_reduction_steps` can be beside 0, which is a part for each tile of keys."""
 
 
 def plan_tables(record: Record) -> tuple[Tables, tuple[str, ...]]:
@@ -209,10 +211,12 @@ def _attention(attention: Record, *, framework: str) -> Tables:
     default = _TORCH_TILE if "torch" in framework.lower() else _TILE
     sizes = {key: _tile_size(attention, which) or default for key, which in tile.items()}
     limit = attention.get("use_max_logit_estimate")
+    parts = attention.get("dq_reduction_steps")
     bound = float(limit) if isinstance(limit, int | float) and not isinstance(limit, bool) and limit > 0 else None
     return {
         **({"kernel": kernel} if kernel else {}),
         **sizes,
+        **({"dq_reduction_steps": parts} if parts == _REDUCED_PARTS else {}),
         **({"max_logit": bound} if bound else {}),
     }
 

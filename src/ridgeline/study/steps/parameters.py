@@ -61,6 +61,7 @@ PARAMETERS: Final = (
     Parameter(key="tensor_overlap", deviation=0.5, largest=1.0, why="which matmuls are split to hide collectives"),
     Parameter(key="network", deviation=0.3, largest=1.0, why="sharing, congestion and messages of real runs"),
     Parameter(key="network_step_s", deviation=0.3, on_gpus=0.7, largest=0.01, why="hosts and switches of real runs"),
+    Parameter(key="network_launch_s", deviation=0.7, largest=0.1, why="hosts that start a sum between slices"),
     Parameter(key="launch_s", deviation=0.5, largest=1e-3, why="hosts, and modules that wrap a kernel"),
     Parameter(key="step_overhead_s", deviation=0.7, largest=0.1, why="launch, host and input of a step"),
 )
