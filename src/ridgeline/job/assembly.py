@@ -28,7 +28,7 @@ from ridgeline.job.own_calibration import read_own_calibration
 from ridgeline.job.precision import parse_quantization
 from ridgeline.job.remat import parse_remat
 from ridgeline.job.serving import ServingJob
-from ridgeline.job.serving_assembly import Asked, compiler_settings, parse_dtypes, serving_plan
+from ridgeline.job.serving_assembly import Asked, check_one_slice, compiler_settings, parse_dtypes, serving_plan
 from ridgeline.job.serving_workload import serving_workload
 from ridgeline.model.zoo import inline_model, resolve_model
 from ridgeline.units import parse_count, parse_whole
@@ -68,6 +68,7 @@ def assembled(document: AnyDocument, origin: Origin, *, folder: str) -> AnyJob:
         reference = model.name
     hardware = machine(document.hardware, origin)
     if isinstance(document, ServingDocument):
+        check_one_slice(hardware, where=origin.of("hardware"))
         serving = serving_workload(document.workload, origin, folder=folder)
         asked = Asked(model=model, hardware=hardware, folder=folder)
         return ServingJob(

@@ -6,19 +6,28 @@
     { min = 100, max = 2000 }       each length as likely
     { file = "lengths.txt" }        each of a file of lengths, one a line, as likely
 
-A lognormal length is cut at `max`, or where it is left out at the longest of a thousand.
+A lognormal length is cut at `max`, or where it is left out at the longest of a thousand; `mean` is that of lengths as
+they are cut.
 """
 
 from __future__ import annotations
 
-from math import exp, log
+from math import log
 from os.path import normpath
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.errors import InputError
-from ridgeline.job.traffic import EmpiricalLength, FixedLength, LognormalLength, UniformLength
+from ridgeline.job.traffic import (
+    UNCUT_SIGMAS,
+    EmpiricalLength,
+    FixedLength,
+    LognormalLength,
+    UniformLength,
+    cut_mean,
+    cut_mean_ratio,
+)
 from ridgeline.units import parse_count, parse_whole
 
 if TYPE_CHECKING:
@@ -29,7 +38,9 @@ if TYPE_CHECKING:
 MOST_TOKENS = 1e9
 """Of a prompt or a reply."""
 
-_MOST_SIGMA: Final = 5.0
+_MOST_SIGMA: Final = 3.0
+"""Nine of ten lengths then lie within a factor of 140 of the median, on either side."""
+
 _MOST_LENGTHS = 1_000_000
 _MOST_BYTES: Final = 32_000_000
 _P90_SIGMAS: Final = NormalDist().inv_cdf(0.9)
@@ -62,14 +73,9 @@ def read_length(value: str | float | LengthTable, key: str, origin: Origin, *, f
     said: dict[str, str | float] = value.model_dump(exclude_none=True)
     match _form(said, where):
         case ("mean", "sigma"):
-            mean, sigma = _tokens(said, "mean", where), parse_count(said["sigma"], where=f"{where}: sigma")
-            return _lognormal(mean, sigma, said, where)
+            return _by_mean(said, where)
         case ("p50", "p90"):
-            median, high = _tokens(said, "p50", where), _tokens(said, "p90", where)
-            if high < median:
-                raise _refused("p90 is less than p50", f"{where}: p90", said["p90"], f"{said['p50']} or more", "swap")
-            sigma = log(high / median) / _P90_SIGMAS
-            return _lognormal(median * exp(sigma**2 / 2), sigma, said, where)
+            return _by_quantiles(said, where)
         case ("min", "max"):
             least, most = (parse_tokens(said[name], where=f"{where}: {name}") for name in ("min", "max"))
             if most < least:
@@ -121,18 +127,53 @@ def _tokens(said: dict[str, str | float], name: str, where: str) -> float:
     return tokens
 
 
-def _lognormal(mean_tokens: float, sigma: float, said: dict[str, str | float], where: str) -> LognormalLength:
-    if sigma > _MOST_SIGMA:
+def _by_mean(said: dict[str, str | float], where: str) -> LognormalLength:
+    """Lengths of this mean once they are cut."""
+    mean, sigma, most = (
+        _tokens(said, "mean", where),
+        parse_count(said["sigma"], where=f"{where}: sigma"),
+        _most(said, where),
+    )
+    if most is not None and (mean > most or (sigma and mean == most)):
+        raise _refused("max is not above the mean", f"{where}: max", most, f"more than {mean:,.0f}", "raise max")
+    return _checked(LognormalLength(mean_tokens=mean, sigma=sigma, most_tokens=most), where)
+
+
+def _by_quantiles(said: dict[str, str | float], where: str) -> LognormalLength:
+    """Lengths of this median, of which nine of ten stay below `p90`."""
+    median, high, most = _tokens(said, "p50", where), _tokens(said, "p90", where), _most(said, where)
+    if high < median:
+        raise _refused("p90 is less than p50", f"{where}: p90", said["p90"], f"{said['p50']} or more", "swap")
+    if most is not None and most < median:
+        raise _cuts_most(most, median, where)
+    sigma = log(high / median) / _P90_SIGMAS
+    mean = median * cut_mean_ratio(sigma, UNCUT_SIGMAS) if most is None else cut_mean(median, sigma, most)
+    return _checked(LognormalLength(mean_tokens=mean, sigma=sigma, most_tokens=most), where)
+
+
+def _checked(found: LognormalLength, where: str) -> LognormalLength:
+    """Refuses what no requests are like."""
+    if found.sigma > _MOST_SIGMA:
         fix = "give the standard deviation of the natural logarithm: 0.6 for lengths that vary by a factor of 2 or so"
-        raise _refused("sigma is absurdly large", f"{where}: sigma", sigma, f"0 to {_MOST_SIGMA:g}", fix)
-    most = parse_tokens(said["max"], where=f"{where}: max") if "max" in said else None
-    found = LognormalLength(mean_tokens=mean_tokens, sigma=sigma, most_tokens=most)
-    if most is not None and most < found.median_tokens:
-        what = "max cuts more than half of all lengths"
-        raise _refused(what, f"{where}: max", most, f"more than {found.median_tokens:,.0f}", "raise max, or lower p50")
+        raise _refused("sigma is absurdly large", f"{where}: sigma", found.sigma, f"0 to {_MOST_SIGMA:g}", fix)
+    median, most = found.median_tokens, found.most_tokens
+    if most is not None and round(median) > most:
+        raise _cuts_most(most, median, where)
+    if round(median) < 1:
+        what = f"half of these lengths would be below one token: {median:.2g}"
+        raise _refused(what, where, f"sigma {found.sigma:g}", "lengths of 1 or more", "lower sigma, or raise the mean")
     if found.longest_tokens > MOST_TOKENS:
         raise _refused("these lengths are absurd", where, found.longest_tokens, "fewer tokens", "say max, too")
     return found
+
+
+def _cuts_most(most: int, median: float, where: str) -> InputError:
+    what = "max cuts more than half of all lengths"
+    return _refused(what, f"{where}: max", most, f"more than {median:,.0f}", "raise max, or lower the others")
+
+
+def _most(said: dict[str, str | float], where: str) -> int | None:
+    return parse_tokens(said["max"], where=f"{where}: max") if "max" in said else None
 
 
 def _refused(what: str, where: str, value: object, expected: str, fix: str) -> InputError:

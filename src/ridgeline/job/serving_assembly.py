@@ -230,6 +230,23 @@ def _check_mode(plan: ServingPlan, origin: Origin) -> None:
             )
 
 
+def check_one_slice(hardware: Slice, *, where: str) -> None:
+    """Refuses several slices joined by DCN: no server spans them, and each would be paid for.
+
+    Raises:
+        InputError: There are several.
+    """
+    if hardware.num_slices > 1:
+        one = replace(hardware, num_slices=1, dcn=None).name
+        raise InputError(
+            "a server is one slice",
+            where=where,
+            value=hardware.name,
+            expected="one slice",
+            fix=f"write {one}; further slices are further servers, as many as --rate needs",
+        )
+
+
 def _check_phase(mesh: Mapping[str, int], hardware: Slice, where: str) -> None:
     """Refuses a mesh that does not fill the slice, or that reaches beyond it."""
     across = ", ".join(axis for axis in DCN_AXES if axis in mesh)

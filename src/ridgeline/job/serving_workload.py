@@ -26,6 +26,13 @@ _Side: TypeAlias = Literal["prompt_len", "generate_len"]
 _Limit: TypeAlias = "tuple[Statistic, float | None]"
 
 _MOST_SEQUENCES = 1e9
+
+LEAST_RATE: Final = 1e-6
+"""Requests a second: one in 12 days. Far below, moments of arrival have no digits left for the time of a pass."""
+
+MOST_RATE: Final = 1e7
+"""Requests a second, more than all servers of the world are sent."""
+
 _LONGEST_S: Final[Mapping[str, float]] = {"ttft_s": 600.0, "tpot_s": 10.0}
 """Limits beyond which a unit was forgotten."""
 
@@ -105,6 +112,14 @@ def _rate(table: ServingWorkloadTable, origin: Origin) -> float | None:
     if table.rate is None:
         return None
     rate = parse_count(table.rate, where=origin.of("workload.rate"), unit="requests a second")
+    if 0 < rate < LEAST_RATE or rate > MOST_RATE:
+        raise InputError(
+            "the rate is absurd",
+            where=origin.of("workload.rate"),
+            value=table.rate,
+            expected=f"{LEAST_RATE:g} to {MOST_RATE:,.0f} requests a second",
+            fix="give requests a second, e.g. 20, or leave the rate out",
+        )
     return _more_than_nothing(rate, "rate", origin)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import ceil, exp
+from math import ceil, exp, log
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -11,8 +11,14 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_UNCUT_SHARE: Final = 0.999
-"""Part of a lognormal length that stays as it is where no longest one is said."""
+UNCUT_SIGMAS: Final = NormalDist().inv_cdf(0.999)
+"""Deviations above the median from which one in a thousand is cut, where no longest one is said."""
+
+_HALVINGS: Final = 100
+"""Of the interval in which a median lies: to the last digit."""
+
+_FARTHEST_SIGMAS: Final = 8.0
+"""Deviations above the longest length, beyond which no median is looked for: all lengths would be cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +51,8 @@ class LognormalLength:
     """Most are short and a few are long: the logarithm of a length is normal; at least one token.
 
     Attributes:
-        mean_tokens: Mean length before it is cut, not the median.
-        sigma: Standard deviation of the natural logarithm of the length.
+        mean_tokens: Mean length, not the median, of lengths as they are cut.
+        sigma: Standard deviation of the natural logarithm of the length before it is cut.
         most_tokens: Longer ones are cut here; None for where one in a thousand would be.
     """
 
@@ -56,8 +62,19 @@ class LognormalLength:
 
     @property
     def median_tokens(self) -> float:
-        """What half of all lengths stay below."""
-        return self.mean_tokens * exp(-(self.sigma**2) / 2)
+        """What half of all lengths stay below: so much that their mean, once they are cut, is as it is said.
+
+        >>> round(LognormalLength(mean_tokens=1000.0, sigma=1.0, most_tokens=10**9).median_tokens, 3)
+        606.531
+        """
+        if self.most_tokens is None:
+            return self.mean_tokens / cut_mean_ratio(self.sigma, UNCUT_SIGMAS)
+        low, high = 0.0, self.most_tokens * exp(_FARTHEST_SIGMAS * self.sigma)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            is_short = cut_mean(middle, self.sigma, self.most_tokens) < self.mean_tokens
+            low, high = (middle, high) if is_short else (low, middle)
+        return high
 
     @property
     def longest_tokens(self) -> int:
@@ -68,7 +85,32 @@ class LognormalLength:
         """
         if self.most_tokens is not None:
             return self.most_tokens
-        return max(ceil(self.median_tokens * exp(self.sigma * NormalDist().inv_cdf(_UNCUT_SHARE))), 1)
+        return max(ceil(self.median_tokens * exp(self.sigma * UNCUT_SIGMAS)), 1)
+
+
+def cut_mean_ratio(sigma: float, cut_sigmas: float) -> float:
+    """Mean of a lognormal that is cut so many deviations of its logarithm above its median, over that median.
+
+    Formula: e^(σ²/2) · Φ(z − σ) + e^(zσ) · (1 − Φ(z))
+
+    Source: the partial expectation of a lognormal.
+
+    >>> cut_mean_ratio(0.0, 3.0), round(cut_mean_ratio(1.0, 40.0), 6) == round(exp(0.5), 6)
+    (1.0, True)
+    """
+    normal = NormalDist()
+    return exp(sigma**2 / 2) * normal.cdf(cut_sigmas - sigma) + exp(cut_sigmas * sigma) * normal.cdf(-cut_sigmas)
+
+
+def cut_mean(median_tokens: float, sigma: float, most_tokens: float) -> float:
+    """Mean of lengths of this median that are cut at a longest.
+
+    >>> cut_mean(100.0, 0.0, 400.0), cut_mean(100.0, 0.0, 60.0)
+    (100.0, 60.0)
+    """
+    if sigma == 0 or median_tokens == 0:
+        return min(median_tokens, most_tokens)
+    return median_tokens * cut_mean_ratio(sigma, log(most_tokens / median_tokens) / sigma)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -98,3 +98,12 @@ def test_a_lognormal_length_is_cut_where_one_in_a_thousand_would_be() -> None:
 
     assert drawn.max() <= length.longest_tokens
     assert (drawn == length.longest_tokens).mean() == pytest.approx(1e-3, rel=0.5)
+
+
+@pytest.mark.parametrize(("sigma", "most"), [(0.6, None), (1.5, None), (2.5, None), (2.0, 4000), (1.0, 2000)])
+def test_the_mean_of_a_lognormal_length_is_as_said_though_long_ones_are_cut(sigma: float, most: int | None) -> None:
+    length = LognormalLength(mean_tokens=800.0, sigma=sigma, most_tokens=most)
+    drawn = np.random.default_rng(11).lognormal(np.log(length.median_tokens), sigma, 4_000_000)
+
+    assert np.minimum(drawn, length.longest_tokens).mean() == pytest.approx(800, rel=0.01)
+    assert request_lengths(workload(length, FixedLength(tokens=10))).prompt_tokens == pytest.approx(800, rel=0.04)

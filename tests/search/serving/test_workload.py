@@ -252,3 +252,14 @@ def test_servers_that_are_nearly_full_take_in_simulation_what_the_steady_state_s
     assert simulated.simulation is not None
     assert simulated.simulation.utilization > 0.75
     assert simulated.tpot.mean_s == pytest.approx(steady.tpot.mean_s, rel=0.12)
+
+
+@pytest.mark.parametrize("mode", ["interleaved", "disaggregated"])
+def test_what_is_served_a_second_is_the_whole_fleets_though_a_part_of_it_is_simulated(mode: str) -> None:
+    best = served(rate=2000, batch=64, mode=mode).best
+
+    assert best.fleet is not None
+    assert best.simulation is not None
+    assert best.fleet.servers > 20
+    assert best.simulation.requests_per_s == pytest.approx(2000, rel=0.05)
+    assert best.simulation.output_tokens_per_s == pytest.approx(2000 * 200, rel=0.05)

@@ -79,7 +79,7 @@ def with_tails(
         served = serve(_requests(workload, sample, is_final=is_final), replace(engine, fleet=_fleet(engine, sample)))
         latency = served_latency(served, is_replay=workload.trace is not None)
         if latency.is_stable:
-            met = _simulated(workload, point, latency, counts)
+            met = _simulated(workload, point, latency, counts, share=sample.num_ranks / (counts[0] * ranks))
         short = _short(workload, latency, served, sample, is_limited=is_limited)
         if not any(short):
             break
@@ -184,8 +184,13 @@ def _more(count: int) -> int:
     return count + max(ceil(GROWTH * count), 1)
 
 
-def _simulated(workload: ServingWorkload, point: ServingPoint, latency: Latency, counts: _Counts) -> ServingPoint:
-    """The plan with what was simulated; of replies of one token, times per token as before."""
+def _simulated(
+    workload: ServingWorkload, point: ServingPoint, latency: Latency, counts: _Counts, *, share: float
+) -> ServingPoint:
+    """The plan with what was simulated of this share of its fleet; of replies of one token, times per token as before.
+
+    What is served a second is the whole fleet's: the others do as much.
+    """
     return replace(
         point,
         fleet=None if point.fleet is None else _resized(point.fleet, counts),
@@ -195,8 +200,8 @@ def _simulated(workload: ServingWorkload, point: ServingPoint, latency: Latency,
             num_requests=latency.num_requests,
             is_trace=workload.trace is not None,
             queueing=latency.queueing,
-            requests_per_s=latency.requests_per_s,
-            output_tokens_per_s=latency.output_tokens_per_s,
+            requests_per_s=latency.requests_per_s / share,
+            output_tokens_per_s=latency.output_tokens_per_s / share,
             utilization=latency.utilization,
             num_preemptions_per_request=latency.num_preemptions_per_request,
         ),

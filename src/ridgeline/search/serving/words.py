@@ -151,7 +151,7 @@ def length_in_words(length: Length) -> str:
     >>> length_in_words(FixedLength(tokens=1024)), length_in_words(UniformLength(least_tokens=10, most_tokens=2000))
     ('1,024 tokens', '10 to 2,000 tokens')
     >>> length_in_words(LognormalLength(mean_tokens=1000.0, sigma=1.0, most_tokens=8000))
-    '607 tokens (half are below, 9 of 10 below 2,185, all up to 8,000)'
+    '618 tokens (half are below, 9 of 10 below 2,226, all up to 8,000)'
     """
     match length:
         case FixedLength(tokens=tokens):
@@ -160,7 +160,10 @@ def length_in_words(length: Length) -> str:
             return f"{least:,} to {format_things(most, 'token')}"
         case LognormalLength(median_tokens=median, sigma=sigma, longest_tokens=longest):
             high = median * exp(sigma * NormalDist().inv_cdf(0.9))
-            return f"{median:,.0f} tokens (half are below, 9 of 10 below {high:,.0f}, all up to {longest:,})"
+            if sigma == 0:
+                return format_things(round(median), "token")
+            most = f"9 of 10 below {high:,.0f}, all up to {longest:,}" if high < longest else f"all up to {longest:,}"
+            return f"{format_things(round(median), 'token')} (half are below, {most})"
         case EmpiricalLength(tokens=tokens, file=file):
             mean = format_things(round(sum(tokens) / len(tokens)), "token")
             return f"{mean} on average, as in {file}" if file else f"{mean} on average"
