@@ -36,6 +36,9 @@ MOST_RATE: Final = 1e7
 _LONGEST_S: Final[Mapping[str, float]] = {"ttft_s": 600.0, "tpot_s": 10.0}
 """Limits beyond which a unit was forgotten."""
 
+_WITHOUT_UNIT_S: Final[Mapping[str, float]] = {"ttft_s": 30.0, "tpot_s": 1.0}
+"""Limits beyond which a flag must say its unit: a key of a job file has it in its name."""
+
 _OF_A_TRACE: Final = {"prompt_len": "prompts", "generate_len": "replies", "rate": "rate"}
 
 
@@ -155,17 +158,32 @@ def _limit(value: str | float | LimitTable | None, key: str, origin: Origin) -> 
 
 def _limit_s(value: str | float, key: str, origin: Origin) -> float:
     limit_s = _more_than_nothing(parse_duration(value, where=origin.of(f"workload.{key}")), key, origin)
+    if limit_s > _WITHOUT_UNIT_S[key] and origin.gives(f"workload.{key}") and _is_bare(value):
+        raise InputError(
+            f"{key} without a unit: {value} seconds, or milliseconds?",
+            where=origin.of(f"workload.{key}"),
+            value=value,
+            expected="a time with its unit",
+            fix=f"write {value}ms or {value}s",
+        )
     if limit_s > _LONGEST_S[key]:
         raise InputError(
             f"{key} limits nothing: it is {format_seconds(limit_s)}",
             where=origin.of(f"workload.{key}"),
             value=value,
             expected=f"at most {format_seconds(_LONGEST_S[key])}",
-            fix=f"write {value}ms if that is meant"
-            if str(value).isdecimal()
-            else f"check the unit, or leave {key} out",
+            fix=f"write {value}ms if that is meant" if _is_bare(value) else f"check the unit, or leave {key} out",
         )
     return limit_s
+
+
+def _is_bare(value: str | float) -> bool:
+    """Whether it is a number alone."""
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_tails(workload: ServingWorkload, origin: Origin) -> None:

@@ -178,6 +178,7 @@ def _best_rows(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
     yield "precision", Cell(text=dtypes_in_words(plan.dtypes))
     yield "first token", Cell(text=_times(best.ttft, answer.interval.ttft_s))
     yield "per token", Cell(text=_times(best.tpot, answer.interval.tpot_s), tone="strong")
+    yield from _limit_row(answer)
     yield from _simulated_rows(best)
     step = best.step
     bound = (
@@ -196,6 +197,21 @@ def _best_rows(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
     yield "cost", Cell(text=_cost(answer))
     if best.fleet is not None:
         yield f"{best.fleet.requests_per_s:.3g} requests/s", Cell(text=_fleet(best.fleet), tone="strong")
+
+
+def _limit_row(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
+    """What was asked for, in the units that were understood."""
+    asked = answer.job.workload
+    limits = [
+        f"{what} within {format_seconds(limit_s)} ({of})"
+        for what, limit_s, of in (
+            ("first token", asked.ttft_s, asked.ttft_of),
+            ("each further one", asked.tpot_s, asked.tpot_of),
+        )
+        if limit_s is not None
+    ]
+    if limits:
+        yield "limits", Cell(text=", ".join(limits))
 
 
 def _simulated_rows(best: ServingPoint) -> Iterator[tuple[str, Cell]]:

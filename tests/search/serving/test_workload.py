@@ -263,3 +263,29 @@ def test_what_is_served_a_second_is_the_whole_fleets_though_a_part_of_it_is_simu
     assert best.fleet.servers > 20
     assert best.simulation.requests_per_s == pytest.approx(2000, rel=0.05)
     assert best.simulation.output_tokens_per_s == pytest.approx(2000 * 200, rel=0.05)
+
+
+@pytest.mark.parametrize(("reply", "passes"), [(2, 1), (201, 200)])
+def test_decoding_adds_all_tokens_of_a_reply_but_the_first_which_prefill_gives(reply: int, passes: int) -> None:
+    best = served(generate_len=reply, batch=32, mode="disaggregated", prefill_batch=1).best
+
+    # 32 sequences, each replaced after so many passes; a reader for each prompt that begins meanwhile.
+    assert best.requests_per_s == pytest.approx(32 / (passes * best.step.expected_s))
+    assert best.plan.prefill_server_ratio == pytest.approx(32 * best.prefill_s / (passes * best.step.expected_s))
+    chips = 4 * (1 + best.plan.prefill_server_ratio)
+    assert best.tokens_per_s_per_chip == pytest.approx(reply * best.requests_per_s / chips)
+
+
+def test_full_servers_that_are_simulated_serve_as_many_short_replies_as_the_steady_state_says() -> None:
+    steady = served(generate_len=3, batch=32, mode="disaggregated", prefill_batch=1).best
+    fleet = served(generate_len=3, batch=32, mode="disaggregated", prefill_batch=1, rate=10 * steady.requests_per_s)
+
+    assert fleet.best.fleet is not None
+    assert 10 <= fleet.best.fleet.servers <= 12
+
+
+def test_a_chunk_that_does_not_fit_is_said_to_be_what_does_not() -> None:
+    with pytest.raises(InfeasibleError) as caught:
+        served(prefill_chunk=1e9, generate_len=200)
+
+    assert "a pass that reads 1B tokens of prompts beside needs layer working set" in " ".join(caught.value.reasons)

@@ -64,6 +64,14 @@ class ServingMachine:
         return 1.0 if self.drafting is None else self.drafting.pass_tokens
 
     @property
+    def reply_passes(self) -> float:
+        """Passes of decoding that a reply takes, mean: prefill gives its first token.
+
+        A reply of one token is counted as if it took a pass; the answer says so.
+        """
+        return max(self.setting.lengths.reply_tokens - 1.0, 1.0) / self.pass_tokens
+
+    @property
     def compute_dtype(self) -> str:
         """The dtype whose rate matmuls have: that asked for where the chip has it, else bf16: operands are upcast."""
         asked = self.setting.dtypes.compute

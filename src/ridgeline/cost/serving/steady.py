@@ -1,6 +1,6 @@
 """A server in steady state: as many requests end as begin, and every number is a mean.
 
-B  sequences that decode at once     P  tokens of a prompt     G  tokens of a reply, or passes that it takes
+B  sequences that decode at once     P  tokens of a prompt     G  passes of decoding that a reply takes
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def prefill_share(*, B: Number, P: Number, G: Number, chunk_tokens: Number) -> N
     Formula: B · P / (G · chunk_tokens)
 
     Assumes: 1 or less; above, prompts arrive faster than they are read. P counts what is not cached already, G the
-        passes that a reply takes.
+        passes that a reply takes after its first token, which prefill gives.
 
     Source: derived; Scaling Book, ch. 8, question 11: B/G sequences end with a pass.
 
@@ -147,6 +147,8 @@ def chip_tokens_per_s(*, requests_per_s: Number, G: Number, num_chips: float, se
 
     Formula: requests_per_s · G / (num_chips · (1 + server_ratio))
 
+    Assumes: G counts all tokens of a reply.
+
     Source: Scaling Book, ch. 8, question 7.
 
     >>> chip_tokens_per_s(requests_per_s=4.0, G=500.0, num_chips=8, server_ratio=0.25)
@@ -198,6 +200,9 @@ def requests_per_s(*, B: Number, T_token_s: Number, G: float) -> Number:
     """Requests that a server completes in a second.
 
     Formula: B / (T_token · G)
+
+    Assumes: a sequence leaves when decoding has given all tokens of its reply but the first, which prefill gives. The
+        book counts the first, too: a part of one in G.
 
     Source: Scaling Book, ch. 8, question 7.
 

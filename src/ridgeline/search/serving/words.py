@@ -22,6 +22,7 @@ from ridgeline.units import format_bytes, format_count, format_fraction, format_
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ridgeline.cost.serving.device import PhaseColumns
     from ridgeline.job.serving import ServingJob, ServingWorkload, Statistic
     from ridgeline.job.traffic import Length
     from ridgeline.search.engine.latency import Quantiles
@@ -44,6 +45,8 @@ def _assumptions(job: ServingJob, best: ServingPoint, interval: ServingInterval)
         yield f"what servers reach, as {job.calibration.folder} states it, takes the place of what ships"
     if job.workload.prompt_lengths is not None and job.workload.generate_lengths is not None:
         yield "how long a prompt is says nothing about its reply"
+    if job.workload.generate_len == 1:
+        yield "prefill gives a reply's only token; decoding is counted as if it added one more"
     yield from _cached_and_drafted(job)
     yield from _stored_in_words(job, best)
     host_s = best.step.breakdown.overhead_s
@@ -203,9 +206,10 @@ def nothing_fits_reasons(job: ServingJob, found: Candidates) -> list[str]:
         )
         mesh = mesh_in_words({axis: int(degree) for axis, degree in closest.degrees.items()})
         batch = format_things(int(closest.batch_size), "sequence")
+        needs = "needs" if int(closest.batch_size) == 1 else "need"
         total_bytes, tokens = float(memory.total_bytes), lengths.paged_tokens(size)
         reasons.append(
-            f"the least that {batch} of {lengths.mean_end_tokens:,.0f} tokens need is {format_bytes(total_bytes)} "
+            f"the least that {batch} of {lengths.mean_end_tokens:,.0f} tokens {needs} is {format_bytes(total_bytes)} "
             f"({mesh}: {parts}; pages of {size} tokens)"
         )
         fixed_bytes = sum(float(memory.parts[name]) for name in _FIXED)
@@ -217,7 +221,21 @@ def nothing_fits_reasons(job: ServingJob, found: Candidates) -> list[str]:
             longest_bytes = float(own_cache_bytes(memory) / closest.batch_size) * job.workload.context_len / tokens
             longest = f"the longest, of {job.workload.context_len:,} tokens, needs {format_bytes(longest_bytes)}"
             reasons.append(f"{longest} of cache alone")
+        reasons.extend(_chunk_reasons(job, found, closest))
     return reasons
+
+
+def _chunk_reasons(job: ServingJob, found: Candidates, closest: PhaseColumns) -> Iterator[str]:
+    """Whether the piece of prompts that is asked for is what does not fit."""
+    chunk, machine = job.plan.prefill_chunk, found.table.machine
+    if chunk is None:
+        return
+    alone, beside = (decode_memory(closest, machine, chunk_tokens=float(tokens)).parts for tokens in (0, chunk))
+    grown = {name: float(part) for name, part in beside.items() if float(part) > float(alone[name])}
+    parts = ", ".join(f"{name.replace('_', ' ')} {format_bytes(part)}" for name, part in grown.items())
+    if grown:
+        read = f"a pass that reads {format_things(chunk, 'token')} of prompts beside"
+        yield f"{read} needs {parts}: lower --prefill-chunk"
 
 
 def reads_too_slowly_reasons(found: Candidates) -> list[str]:
@@ -229,7 +247,7 @@ def reads_too_slowly_reasons(found: Candidates) -> list[str]:
     needed = prefill_share(
         B=beside.batch_size / beside.batch_ways,
         P=lengths.mean_read_tokens,
-        G=lengths.reply_tokens / table.machine.pass_tokens,
+        G=table.machine.reply_passes,
         chunk_tokens=beside.chunk_tokens,
     )
     least = int(np.asarray(needed).argmin())
@@ -289,8 +307,9 @@ def too_slow_reasons(
             f"({mesh_in_words(plan.decode)} on {plan.slice}, batch {plan.batch}), where "
             f"{quickest_token.bound_reason}; {format_seconds(workload.tpot_s)} is asked for"
         )
+    what = "the closest plan to both has" if len(reasons) > 1 else "so near comes a plan with"
     reasons.append(
-        f"the closest plan to both has {format_seconds(closest.ttft.mean_s)} and {format_seconds(closest.tpot.mean_s)} "
-        f"({closest.plan.mode}, {mesh_in_words(closest.plan.decode)}, batch {closest.plan.batch})"
+        f"{what} {format_seconds(closest.ttft.mean_s)} to the first token and "
+        f"{format_seconds(closest.tpot.mean_s)} per token ({closest.plan.mode}, {mesh_in_words(closest.plan.decode)}, batch {closest.plan.batch})"
     )
     return reasons
