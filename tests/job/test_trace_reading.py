@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,7 +47,7 @@ def test_a_jsonl_trace_in_milliseconds_is_read_in_seconds(tmp_path: Path) -> Non
 def test_the_header_of_the_azure_trace_is_understood(tmp_path: Path) -> None:
     trace = (
         "\ufeffTIMESTAMP,ContextTokens,GeneratedTokens\n"
-        "2023-11-16 18:15:46.6805900,374,44\n2023-11-16T18:15:50.9951690Z,396,109\n"
+        "2023-11-16 18:15:46.6805900,374,44\n2023-11-16T18:15:50.9951690,396,109\n"
     )
 
     requests = read_trace(written(tmp_path, "azure.csv", trace))
@@ -134,3 +135,63 @@ def test_files_that_are_no_trace_are_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(trace_reading, "MOST_BYTES", 9)
     with pytest.raises(InputError, match="the trace is too large"):
         read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "what", "value", "fix"),
+    [
+        ("semi.csv", "arrival_s;prompt_tokens;output_tokens", "no column says when", "arrival_s;prompt", "semicolons"),
+        ("tab.csv", "arrival_s\tprompt_tokens\toutput_tokens", "no column says when", "arrival_s", "not by tabs"),
+        ("none.csv", "arrival_s,Prompt Tokens,reply", "no column says tokens of the reply", "Prompt Tokens", "rename"),
+        (
+            "two.csv",
+            "arrival_s,prompt_tokens,input_tokens,output_tokens",
+            "several columns say tokens of the prompt",
+            "prompt_tokens, input_tokens",
+            "leave all but one out: prompt_tokens, input_tokens",
+        ),
+    ],
+)
+def test_a_header_that_will_not_do_is_shown_as_written(
+    tmp_path: Path, name: str, header: str, what: str, value: str, fix: str
+) -> None:
+    path = written(tmp_path, name, f"{header}\n1,2,3\n")
+
+    with pytest.raises(InputError) as raised:
+        read_trace(path)
+
+    assert raised.value.where == f"{path}: line 1"
+    assert raised.value.what.startswith(what)
+    assert value in str(raised.value.value)
+    assert fix in raised.value.fix
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "value"),
+    [
+        ('{"arrival_s": 1, "prompt_tokens": 3, "prompt_tokens": 4, "output_tokens": 1}', "a key is said twice", "arr"),
+        ('{"arrival_s": 1, "prompt_tokens": true, "output_tokens": 1}', "prompt_tokens is no number", "true"),
+        ('{"arrival_s": null, "prompt_tokens": 3, "output_tokens": 1}', "arrival_s is no number", "null"),
+    ],
+)
+def test_a_json_value_is_shown_as_json_writes_it(tmp_path: Path, line: str, what: str, value: str) -> None:
+    first = '{"arrival_s": 0, "prompt_tokens": 3, "output_tokens": 1}'
+
+    with pytest.raises(InputError) as raised:
+        read_trace(written(tmp_path, "trace.jsonl", f"{first}\n{line}\n"))
+
+    assert (raised.value.what, str(raised.value.value)[: len(value)]) == (what, value)
+
+
+def test_timestamps_with_and_without_a_zone_are_not_mixed(tmp_path: Path) -> None:
+    trace = "timestamp,prompt_tokens,output_tokens\n2023-11-16T18:15:46Z,1,1\n2023-11-16T18:15:50,1,1\n"
+
+    with pytest.raises(InputError, match=r"line 3[\s\S]*a zone everywhere, or nowhere"):
+        read_trace(written(tmp_path, "mixed.csv", trace))
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+
+    with pytest.raises(InputError, match="the trace is not a file"):
+        read_trace(str(tmp_path / "pipe.csv"))

@@ -19,6 +19,7 @@ import re
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import numpy as np
@@ -27,7 +28,7 @@ from ridgeline.errors import InputError
 from ridgeline.job.traffic import Requests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import TextIO
 
 MOST_BYTES: Final = 512_000_000
@@ -46,6 +47,8 @@ _WORDS: Final[Mapping[str, str]] = {
     "prompt": "tokens of the prompt",
     "output": "tokens of the reply",
 }
+
+_SEPARATORS: Final[Mapping[str, str]] = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 Row: TypeAlias = "tuple[int, Mapping[str, object]]"
 """A line's number, and its values by plain name."""
@@ -67,7 +70,10 @@ def read_trace(path: str) -> Requests:
     if rows is None:
         raise _refused("unknown kind of trace", path, path, "a .csv or .jsonl file", "convert it, or mend its name")
     try:
-        size_bytes = file.stat().st_size
+        status = file.stat()
+        if not S_ISREG(status.st_mode):
+            raise _refused("the trace is not a file", path, path, "a file", "give the path of a .csv or .jsonl file")
+        size_bytes = status.st_size
         if size_bytes > MOST_BYTES:
             expected = f"{MOST_BYTES:,} bytes at most"
             raise _refused("the trace is too large", path, f"{size_bytes:,} bytes", expected, "cut it")
@@ -91,6 +97,7 @@ def _csv_rows(text: TextIO, path: str) -> Iterator[Row]:
             if not "".join(cells).strip():
                 continue
             if not header:
+                check_names(cells, where)
                 header = [_plain(name) for name in cells]
             elif len(cells) != len(header):
                 expected = f"{len(header)} cells, as in the header"
@@ -103,27 +110,47 @@ def _csv_rows(text: TextIO, path: str) -> Iterator[Row]:
 
 
 def _json_rows(text: TextIO, path: str) -> Iterator[Row]:
+    is_checked = False
     for number, line in enumerate(text, start=1):
         if not line.strip():
             continue
         where = f"{path}: line {number}"
         try:
-            found: object = json.loads(line)
+            found: object = json.loads(line, object_pairs_hook=_Pairs)
         except (ValueError, RecursionError):
             raise _refused("the line is not JSON", where, line, "one JSON object", "mend the line") from None
-        if not isinstance(found, dict):
+        if not isinstance(found, _Pairs):
             raise _refused("the line is no object", where, line, "one JSON object", "mend the line")
-        yield number, {_plain(str(key)): value for key, value in cast("dict[object, object]", found).items()}
+        pairs: Sequence[tuple[str, object]] = found
+        if not is_checked:
+            check_names([name for name, _ in pairs], where)
+        is_checked = True
+        row = {_plain(name): value for name, value in pairs}
+        if len(row) < len(pairs):
+            said = ", ".join(name for name, _ in pairs)
+            raise _refused("a key is said twice", where, said, "each key once", "mend the line")
+        yield number, row
+
+
+class _Pairs(tuple[tuple[str, object], ...]):
+    """The keys and values of a JSON object, as they stand: a key that is said twice stays twice."""
+
+    __slots__ = ()
 
 
 def _requests(rows: Iterable[Row], path: str) -> Requests:
     """Checks every value and sorts by arrival."""
     arrivals, prompts, outputs = list[float](), list[int](), list[int]()
-    names = dict[str, str]()
+    names, zones = dict[str, str](), set[bool]()
     for number, row in rows:
         where = f"{path}: line {number}"
-        names = names or {what: _name(row, what, where) for what in _COLUMNS}
-        arrivals.append(_arrival_s(_value(row, names["arrival"], where), names["arrival"], where))
+        names = names or {what: _name(row, what) for what in _COLUMNS}
+        arrival = _value(row, names["arrival"], where)
+        arrivals.append(_arrival_s(arrival, names["arrival"], where))
+        zones.add(names["arrival"] == "timestamp" and datetime.fromisoformat(str(arrival).strip()).tzinfo is not None)
+        if len(zones) > 1:
+            what = "some timestamps have a time zone, and some have none"
+            raise _refused(what, where, arrival, "a zone everywhere, or nowhere", "write the same on every line")
         prompts.append(_tokens(_value(row, names["prompt"], where), names["prompt"], where))
         outputs.append(_tokens(_value(row, names["output"], where), names["output"], where))
         if len(arrivals) > MOST_REQUESTS:
@@ -149,14 +176,32 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_]", "", name).lower()
 
 
-def _name(row: Mapping[str, object], what: str, where: str) -> str:
-    """Which of its names a column has here."""
-    for name in _COLUMNS[what]:
-        if _plain(name) in row:
-            return name
-    found = ", ".join(row) or "(none)"
-    expected = f"one of {', '.join(_COLUMNS[what])}"
-    raise _refused(f"no column says {_WORDS[what]}", where, found, expected, "rename the column")
+def check_names(names: Sequence[str], where: str) -> None:
+    """Refuses columns, or keys, of which none or several say what is needed.
+
+    Args:
+        names: As written.
+        where: The line they stand in.
+
+    Raises:
+        InputError: Nothing says one of the three, or more than one does.
+    """
+    shown = ", ".join(name.strip() for name in names) or "(none)"
+    for what, known in _COLUMNS.items():
+        plain = {_plain(name) for name in known}
+        found = [name.strip() for name in names if _plain(name) in plain]
+        if len(found) > 1:
+            fix = f"leave all but one out: {', '.join(found)}"
+            raise _refused(f"several columns say {_WORDS[what]}", where, shown, f"one of {', '.join(known)}", fix)
+        if not found:
+            parted = next((mark for mark in _SEPARATORS if len(names) == 1 and mark in names[0]), None)
+            fix = "rename the column" if parted is None else f"part cells by commas, not by {_SEPARATORS[parted]}"
+            raise _refused(f"no column says {_WORDS[what]}", where, shown, f"one of {', '.join(known)}", fix)
+
+
+def _name(row: Mapping[str, object], what: str) -> str:
+    """Which of its names a column has here; the header, or the first object, was checked to have one."""
+    return next(name for name in _COLUMNS[what] if _plain(name) in row)
 
 
 def _value(row: Mapping[str, object], name: str, where: str) -> object:
@@ -202,4 +247,5 @@ def _number(value: object, name: str, where: str) -> float:
 
 
 def _refused(what: str, where: str, value: object, expected: str, fix: str) -> InputError:
-    return InputError(what, where=where, value=value, expected=expected, fix=fix)
+    shown = value if isinstance(value, str) else json.dumps(value)
+    return InputError(what, where=where, value=shown, expected=expected, fix=fix)
