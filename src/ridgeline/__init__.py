@@ -181,6 +181,11 @@ def __getattr__(name: str) -> object:
     return getattr(import_module(_QUESTIONS[name]), name)
 
 
+def __dir__() -> list[str]:
+    """All that can be asked, whether it is loaded yet or not."""
+    return sorted({*globals(), *__all__})
+
+
 @overload
 def chips(name: None = None) -> tuple[Chip, ...]: ...
 @overload

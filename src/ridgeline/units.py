@@ -55,7 +55,7 @@ _BYTE_ALIASES = {"": 1.0, "KB": 1e3}
 _DURATION_ALIASES = {"us": 1e-6, "μs": 1e-6, "d": 86400.0, "day": 86400.0, "": 1.0}
 
 
-def parse_count(value: str | float, *, where: str, unit: str = "") -> float:
+def parse_count(value: str | float, *, where: str, unit: str = "", example: str = "256, 4Mi or 15T") -> float:
     """A number of things: `256`, `2_048`, `4Mi`, `15T`, `1.5e12`.
 
     K, M, B and T are powers of 1000; Ki, Mi, Gi and Ti are powers of 1024.
@@ -64,12 +64,13 @@ def parse_count(value: str | float, *, where: str, unit: str = "") -> float:
         value: As the user wrote it.
         where: The key or flag, for the error message.
         unit: What is counted, e.g. `tokens`, for the error message.
+        example: What may be written, for the error message.
 
     >>> parse_count("4Mi", where="workload.batch_tokens")
     4194304.0
     """
     noun = f"a number of {unit}" if unit else "a number"
-    return _parse(value, _COUNT_SCALES | _COUNT_ALIASES, where=where, expected=noun, example="256, 4Mi or 15T")
+    return _parse(value, _COUNT_SCALES | _COUNT_ALIASES, where=where, expected=noun, example=example)
 
 
 def parse_whole(value: str | float, *, where: str, unit: str = "", least: int = 1, most: float = 1e12) -> int:
@@ -108,6 +109,8 @@ def parse_fraction(value: str | float, *, where: str) -> float:
     expected = "a part of a whole, 0 to 1, or a percentage"
     in_percent = isinstance(value, str) and value.strip().endswith("%")
     plain = value.strip().removesuffix("%") if isinstance(value, str) else value
+    if isinstance(plain, str) and "%" in plain:
+        raise InputError("not a number", where=where, value=value, expected=expected, fix="write e.g. 0.8 or 80%")
     number = _parse(plain, {"": 1.0}, where=where, expected=expected, example="0.8 or 80%")
     fraction = number / _PERCENT if in_percent else number
     if fraction > 1:

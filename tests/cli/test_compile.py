@@ -46,6 +46,16 @@ MODEL = ("llama3.1-8b", "--seq-len=256", "--global-batch=4")
                 fix="write num_layers into the file",
             ),
         ),
+        (
+            ["llama3.2-1b", "--layers=99"],
+            refusal(
+                "llama3.2-1b has 16 layers",
+                where="--layers",
+                value="99",
+                expected="1 to 16",
+                fix="ask for fewer, or leave it out for all",
+            ),
+        ),
     ],
 )
 def test_bad_input_is_met_with_one_clear_message(

@@ -91,3 +91,19 @@ def test_an_engine_that_would_not_start_is_answered_with_one(capsys: pytest.Capt
 
     assert main(line) == 1
     assert "cannot be served so on v5e:1x1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "where", "fix"),
+    [
+        (["--on=v5e:4x4", "--prompt-len=8"], "--prompt-len", "add --to vllm or --to jetstream"),
+        (["--to=jetstream", "--on=v5e:4x4", "--prompt-len=8", "--generate-len=8", "--rate=5"], "--rate", "leave --rate"),
+    ],
+)
+def test_flags_of_another_program_are_told_with_what_has_a_use_for_them(
+    line: list[str], where: str, fix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", "llama3.1-8b", *line]) == 2
+    told = capsys.readouterr().err
+    assert f"where:    {where}" in told
+    assert fix in told

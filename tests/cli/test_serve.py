@@ -64,7 +64,7 @@ def test_a_chip_alone_is_searched_in_all_its_sizes_and_takes_no_mesh(serve: Serv
         ("--mesh", "tp=3", "mesh does not fill"),
         ("--weights-dtype", "int3", "unknown dtype"),
         ("--batch", "0", "--batch"),
-        ("--tpot", "30", "write 30ms if that is meant"),
+        ("--tpot", "30", "write 30ms or 30s"),
         ("--tpot", "p90=30ms", "add --rate 20"),
         ("--prefix-hit-rate", "80", "write 0.8, or 80%"),
         ("--acceptance", "0.8", "--draft-tokens 3"),

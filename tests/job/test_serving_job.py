@@ -187,6 +187,20 @@ def test_a_verb_of_training_refuses_a_serving_job_and_the_other_way_round(file: 
     [
         ({"seq_len": "2048"}, "unknown key", "--seq-len"),
         ({"remat": "full"}, "unknown key", "--remat"),
+        ({"prompt_len": None}, "missing prompt_len", "job: workload.prompt_len"),
+        ({"experts_dtype": "fp4"}, "llama3.1-8b has no experts", "--experts-dtype"),
+        (
+            {"mode": "interleaved", "prefill_batch": 4},
+            "prefill_batch is of disaggregated servers only",
+            "--prefill-batch",
+        ),
+        (
+            {"mesh": "tp=8", "prefill_mesh": "tp=8", "decode_mesh": "tp=8"},
+            "mesh is of phases that have none of their own, and both have",
+            "--mesh",
+        ),
+        ({"trace": "", "prompt_len": None, "generate_len": None}, "the trace has no name", "--trace"),
+        ({"prefix_hit_rate": "60%%"}, "not a number", "--prefix-hit-rate"),
         ({"prompt_len": "0"}, "number too small", "--prompt-len"),
         ({"rate": "0"}, "rate must be more than zero", "--rate"),
         ({"rate": "20/s"}, "not a number", "--rate"),
@@ -271,3 +285,29 @@ def test_a_percent_sign_says_percent_and_a_limit_is_of_the_requests_that_it_name
 def test_the_length_of_a_reply_must_be_said() -> None:
     with pytest.raises(InputError, match="missing generate_len"):
         read_serving_job("llama3.1-8b", settings({"on": "v5e:2x4", "prompt_len": 64}, written=str))
+
+
+@pytest.mark.parametrize(
+    ("workload", "what"),
+    [
+        ('kind = "Serve"\nprompt_len = 8\ngenerate_len = 8', "unknown kind of workload"),
+        ('kind = "train"\nprompt_len = 8\ngenerate_len = 8', "a workload of training has no prompt_len"),
+        ('kind = "infer"\nseq_len = 8', "unknown kind of workload"),
+    ],
+)
+def test_a_kind_that_is_wrong_is_what_the_error_points_at(tmp_path: Path, workload: str, what: str) -> None:
+    path = tmp_path / "kind.toml"
+    path.write_text(
+        f'version = 1\nmodel = "llama3.1-8b"\nhardware = "v5e:2x4"\n[workload]\n{workload}\n', encoding="utf-8"
+    )
+
+    with pytest.raises(InputError) as caught:
+        read_any_job(str(path))
+
+    assert (caught.value.what, caught.value.where) == (what, f"{path}: workload.kind")
+
+
+def test_prompts_that_are_read_at_once_are_those_of_servers_that_only_read() -> None:
+    assert serving(prefill_batch=4).plan.modes == ("disaggregated",)
+    with pytest.raises(InputError, match="prefill_batch is of disaggregated servers only"):
+        serving(prefill_batch=4, prefill_chunk=512)

@@ -228,6 +228,7 @@ def _compile(
 def _fewer_layers(reference: str, layers: str | None) -> tuple[Setting, ...]:
     """A model of the zoo with another number of layers."""
     from ridgeline.job.origin import Setting
+    from ridgeline.model.zoo import resolve_model
     from ridgeline.units import parse_whole
 
     if layers is None:
@@ -241,6 +242,15 @@ def _fewer_layers(reference: str, layers: str | None) -> tuple[Setting, ...]:
             fix="write num_layers into the file",
         )
     count = parse_whole(layers, where="--layers", unit="layers")
+    most = resolve_model(reference, where="MODEL").num_layers
+    if count > most:
+        raise InputError(
+            f"{reference} has {most} layers",
+            where="--layers",
+            value=layers,
+            expected=f"1 to {most}",
+            fix="ask for fewer, or leave it out for all",
+        )
     return (Setting(key="model", value={"base": reference, "num_layers": count}, where="MODEL"),)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,6 +13,7 @@ from ridgeline.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ridgeline.hardware.slice import Slice
     from ridgeline.job.origin import Setting
     from ridgeline.study.export_job import ExportAnswer
 
@@ -21,7 +23,7 @@ CONFIGURATION, COMMAND = ".yml", ".sh"
 
 _OWN: Mapping[str, tuple[str, ...]] = {
     "maxtext": ("--steps",),
-    "vllm": ("--checkpoint", "--replicas"),
+    "vllm": ("--checkpoint", "--replicas", "--rate", "--mode", "--prefill-mesh"),
     "jetstream": ("--checkpoint",),
 }
 """Flags that each program alone has a use for."""
@@ -43,7 +45,9 @@ def export(
     quantization: Annotated[_Text, typer.Option(metavar="KIND", help="fp8, int8 or none.")] = None,
     gradient_accumulation: Annotated[_Text, typer.Option(metavar="N", help="Micro-steps a step.")] = None,
     vocab_tiling: Annotated[_Text, typer.Option(metavar="N", help="Chunks of logits and loss.")] = None,
-    weights_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the weights: f32 or bf16.")] = None,
+    weights_dtype: Annotated[
+        _Text, typer.Option(metavar="DTYPE", help="Of the weights: f32, bf16; serving: fp8, int8, int4.")
+    ] = None,
     optimizer: Annotated[_Text, typer.Option(metavar="KIND", help="adamw or muon.")] = None,
     mu_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the first moment.")] = None,
     optimizer_state: Annotated[
@@ -82,7 +86,8 @@ def export(
     synthetic data and writes no checkpoints. vLLM gets the plan of `serve`, with servers that do both or two kinds of
     them, as much memory as lets it start, and a Kubernetes manifest.
     """
-    from ridgeline.job.origin import Arguments, settings
+    from ridgeline.job.origin import Arguments, settings, told_where_written
+    from ridgeline.job.reading import origin_of
     from ridgeline.job.serving_slices import slices_of_family
 
     flags: Arguments = {
@@ -116,20 +121,47 @@ def export(
     if slices:
         flags["on"] = slices[0].name
     said = settings(flags, written=lambda name: f"--{name.replace('_', '-')}")
-    _refuse_other(to, {"--checkpoint": checkpoint, "--replicas": replicas, "--steps": steps})
+    if to == "maxtext":
+        _refuse_serving({"--prompt-len": prompt_len, "--generate-len": generate_len})
+    own = {"--checkpoint": checkpoint, "--replicas": replicas, "--steps": steps}
+    _refuse_other(to, {**own, "--rate": rate, "--mode": mode, "--prefill-mesh": prefill_mesh})
+    with told_where_written(origin_of(job, said)):
+        _export(to, job, said, slices=slices, own=own, form=_Form(output=output, force=force, json=json))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Form:
+    """How the answer is given: as a file too, over another one, as JSON."""
+
+    output: str | None
+    force: bool
+    json: bool
+
+
+def _export(
+    to: str,
+    job: str,
+    said: Sequence[Setting],
+    *,
+    slices: Sequence[Slice],
+    own: Mapping[str, str | None],
+    form: _Form,
+) -> None:
+    """What the program is told."""
+    output, force, json, checkpoint = form.output, form.force, form.json, own["--checkpoint"]
     if to == "vllm":
         from ridgeline.cli.export_vllm import export_vllm
 
+        count = own["--replicas"]
         export_vllm(
-            job, said, slices=slices, checkpoint=checkpoint, replicas=replicas, output=output, force=force, json=json
+            job, said, slices=slices, checkpoint=checkpoint, replicas=count, output=output, force=force, json=json
         )
-        return
-    if to == "jetstream":
+    elif to == "jetstream":
         from ridgeline.cli.export_jetstream import export_jetstream
 
         export_jetstream(job, said, checkpoint=checkpoint, output=output, force=force, json=json)
-        return
-    _export_maxtext(job, said, steps=steps, output=output, force=force, json=json)
+    else:
+        _export_maxtext(job, said, steps=own["--steps"], output=output, force=force, json=json)
 
 
 def _export_maxtext(
@@ -214,6 +246,19 @@ def _refuse_other(to: str, flags: Mapping[str, str | None]) -> None:
                 value=value,
                 expected=f"a flag for {to}",
                 fix=f"leave {flag} out, or export to the other program",
+            )
+
+
+def _refuse_serving(flags: Mapping[str, str | None]) -> None:
+    """Refuses what only a serving job has, where MaxText is to train."""
+    for flag, value in flags.items():
+        if value is not None:
+            raise InputError(
+                "MaxText's run is one of training",
+                where=flag,
+                value=value,
+                expected="a training job: --seq-len, --global-batch",
+                fix="add --to vllm or --to jetstream to serve the model",
             )
 
 

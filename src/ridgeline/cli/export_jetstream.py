@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ridgeline.job.origin import Setting
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ridgeline.job.origin import Setting
 
 
 def export_jetstream(
@@ -16,12 +16,11 @@ def export_jetstream(
     """Prints what MaxText's engine is told, and writes it where that was asked for."""
     from ridgeline.cli.export import COMMAND, CONFIGURATION, output_suffix, write_output
     from ridgeline.cli.output import print_json, print_report
-    from ridgeline.job.reading import JOB_SUFFIX, read_serving_job
+    from ridgeline.job.reading import read_serving_job
     from ridgeline.report.export_jetstream import jetstream_json, jetstream_report, jetstream_text
     from ridgeline.study.export_jetstream import export_jetstream as export_job
 
-    kind = Setting(key="workload.kind", value="serve", where="--to jetstream")
-    answer = export_job(read_serving_job(job, said if job.endswith(JOB_SUFFIX) else (kind, *said)))
+    answer = export_job(read_serving_job(job, said))
     if output is not None:
         suffix = output_suffix(output, {CONFIGURATION: "configuration", COMMAND: "script"})
         text = jetstream_text(answer, checkpoint=checkpoint or "CHECKPOINT", is_command=suffix == COMMAND)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import InputError
-from ridgeline.job.origin import Setting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ridgeline.hardware.slice import Slice
+    from ridgeline.job.origin import Setting
 
 
 def export_vllm(
@@ -27,14 +27,13 @@ def export_vllm(
     """Prints what vLLM is told, and writes it where that was asked for."""
     from ridgeline.cli.export import COMMAND, CONFIGURATION, output_suffix, write_output
     from ridgeline.cli.output import print_json, print_report
-    from ridgeline.job.reading import JOB_SUFFIX, read_serving_job
+    from ridgeline.job.reading import read_serving_job
     from ridgeline.report.export_vllm import manifest_text, script_text, vllm_json, vllm_report
     from ridgeline.study.export_vllm import export_vllm as export_job
     from ridgeline.units import parse_whole
 
     count = None if replicas is None else parse_whole(replicas, where="--replicas", unit="servers")
-    kind = Setting(key="workload.kind", value="serve", where="--to vllm")
-    answer = export_job(read_serving_job(job, said if job.endswith(JOB_SUFFIX) else (kind, *said)), slices=slices)
+    answer = export_job(read_serving_job(job, said), slices=slices)
     if output is not None:
         suffix = output_suffix(output, {CONFIGURATION: "manifest", COMMAND: "script"})
         model = _needed(checkpoint)

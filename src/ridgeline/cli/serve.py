@@ -54,7 +54,9 @@ def serve(
     server_ratio: Annotated[
         _Text, typer.Option(metavar="N:N", help="Prefill and decode servers of a disaggregated fleet: 1:3.")
     ] = None,
-    mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="Degrees of both phases: tp=8.")] = None,
+    mesh: Annotated[
+        _Text, typer.Option(metavar="AXIS=N,...", help="Degrees of phases without their own: tp=8.")
+    ] = None,
     prefill_mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="Degrees of prefill alone.")] = None,
     decode_mesh: Annotated[_Text, typer.Option(metavar="AXIS=N,...", help="Degrees of decode alone.")] = None,
     prefill_batch: Annotated[_Text, typer.Option(metavar="N", help="Prompts that are read at once.")] = None,
@@ -75,6 +77,9 @@ def serve(
     weights_dtype: Annotated[
         _Text, typer.Option(metavar="DTYPE", help="Of the weights as stored, else as published; or any.")
     ] = None,
+    experts_dtype: Annotated[
+        _Text, typer.Option(metavar="DTYPE", help="Of the weights of experts, where they are stored in another.")
+    ] = None,
     kv_cache_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the KV cache; or any.")] = None,
     compute_dtype: Annotated[_Text, typer.Option(metavar="DTYPE", help="Of the matmuls; or any.")] = None,
     calibration: options.Calibration = None,
@@ -92,8 +97,8 @@ def serve(
     many for each). Times are means of a steady state; with --rate or --trace requests are served one by one, and what
     50, 90 and 99 of 100 of them meet is told, too.
     """
-    from ridgeline.job.origin import settings
-    from ridgeline.job.reading import read_serving_job
+    from ridgeline.job.origin import settings, told_where_written
+    from ridgeline.job.reading import origin_of, read_serving_job
     from ridgeline.job.serving_slices import slices_of_family
     from ridgeline.job.writing import write_job
 
@@ -122,16 +127,19 @@ def serve(
         "acceptance": acceptance,
         "draft_model": draft_model,
         "weights_dtype": weights_dtype,
+        "experts_dtype": experts_dtype,
         "kv_cache_dtype": kv_cache_dtype,
         "compute_dtype": compute_dtype,
         "calibration": calibration,
     }
     if slices and (mesh or prefill_mesh or decode_mesh):
         raise _open_slice(on)
-    question = read_serving_job(job, settings(flags, written=lambda name: f"--{name.replace('_', '-')}"))
+    said = settings(flags, written=lambda name: f"--{name.replace('_', '-')}")
+    question = read_serving_job(job, said)
     if save is not None:
         write_job(question, save, force=force)
-    _answer(question, slices, plot, force=force, explain=explain, json=json)
+    with told_where_written(origin_of(job, said)):
+        _answer(question, slices, plot, force=force, explain=explain, json=json)
 
 
 def _answer(

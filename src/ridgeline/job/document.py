@@ -296,13 +296,17 @@ _MISSING_FIXES: Mapping[str, str] = {
     "hardware.name": 'say which slice: name = "tpu7x:4x4x4"',
     "workload": "say how long a sequence is: --seq-len 8192, or seq_len = 8192 under [workload] in a job file",
     "workload.seq_len": "say how long a sequence is: --seq-len 8192, or seq_len = 8192 under [workload] in a job file",
-    "workload.prompt_len": "say how long a prompt is: --prompt-len 1024, or prompt_len = 1024 under [workload]",
+    "workload.prompt_len": "say how long prompts and replies are: --prompt-len 1024 --generate-len 256, or "
+    "prompt_len = 1024 and generate_len = 256 under [workload]",
     "workload.generate_len": "say how long a reply is: --generate-len 256, or generate_len = 256 under [workload]",
     "workload.prefix_cache.hit_rate": "say which part of prompts is cached already: hit_rate = 0.5",
     "plan.lora.rank": "say how wide adapters are: --lora-rank 16, or rank = 16",
     "plan.speculation.draft_tokens": "say how many tokens are drafted a pass: --draft-tokens 3, or draft_tokens = 3",
     "plan.speculation.acceptance": "say how likely a draft is accepted: --acceptance 0.8, or acceptance = 0.8",
 }
+
+_OF_SERVING = ("prompt_len", "trace")
+"""Keys of a workload that only serving has, and needs."""
 
 _EXPECTED: Mapping[str, str] = {
     "model_type": "a table",
@@ -335,6 +339,7 @@ def job_document(tables: Mapping[str, object], *, where: Callable[[str], str]) -
     Raises:
         InputError: A key is unknown, missing or of the wrong type.
     """
+    _check_kind(tables.get("workload"), where)
     document = ServingDocument if is_serving(tables.get("workload")) else JobDocument
     try:
         return document.model_validate(tables)
@@ -358,7 +363,18 @@ def is_serving(workload: object) -> bool:
     (True, True, False)
     """
     said: Mapping[str, object] = cast("Mapping[str, object]", workload) if isinstance(workload, dict) else {}
-    return said.get("kind", "serve" if said.keys() & {"prompt_len", "trace"} else "train") == "serve"
+    return said.get("kind", "serve" if said.keys() & set(_OF_SERVING) else "train") == "serve"
+
+
+def _check_kind(workload: object, where: Callable[[str], str]) -> None:
+    """Refuses a kind that there is not, or that other keys contradict: these would be told as unknown ones."""
+    said: Mapping[str, object] = cast("Mapping[str, object]", workload) if isinstance(workload, dict) else {}
+    kind, serving = said.get("kind"), [key for key in _OF_SERVING if key in said]
+    if not isinstance(kind, str) or kind == "serve" or (kind == "train" and not serving):
+        return
+    what = "unknown kind of workload" if kind != "train" else f"a workload of training has no {serving[0]}"
+    fix = 'use kind = "serve"' if serving or kind.lower() == "serve" else 'use kind = "train", or kind = "serve"'
+    raise InputError(what, where=where("workload.kind"), value=kind, expected="train, serve", fix=fix)
 
 
 def _input_error(finding: ErrorDetails, document: type[AnyDocument], where: Callable[[str], str]) -> InputError:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypedDict
 
 from ridgeline.errors import InputError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
 
 class Arguments(TypedDict, total=False):
@@ -55,7 +57,11 @@ class Arguments(TypedDict, total=False):
     acceptance: float | str | None
     draft_model: str | None
     kv_cache_dtype: str | None
+    experts_dtype: str | None
 
+
+_KEY: Final = re.compile(r"(plan|workload|hardware|model)(\.\w+)*")
+_NO_FILE: Final = "job"
 
 KEYS: Final[Mapping[str, str]] = {
     "on": "hardware",
@@ -99,6 +105,7 @@ KEYS: Final[Mapping[str, str]] = {
     "acceptance": "plan.speculation.acceptance",
     "draft_model": "plan.speculation.draft_model",
     "kv_cache_dtype": "plan.dtypes.kv_cache",
+    "experts_dtype": "plan.dtypes.experts",
 }
 """Where each of them stands in a job file."""
 
@@ -146,9 +153,46 @@ class Origin:
                 return f"{setting.where}: {key.removeprefix(f'{setting.key}.')}"
         return f"{self.file}: {key}"
 
+    def written(self, where: str) -> str:
+        """Where a key of the job was written, or what it is a part of, or the parts of it; else as it is.
+
+        >>> mesh = Setting(key="plan.mesh", value="tp=3", where="--mesh")
+        >>> Origin(file="job", settings=(mesh,)).written("plan.decode.tp"), Origin(file="job").written("plan.decode")
+        ('--mesh', 'plan.decode')
+        """
+        if not _KEY.fullmatch(where):
+            return where
+        of_phase = where.startswith(("plan.prefill", "plan.decode"))
+        for key in (where, *(("plan.mesh",) if of_phase else ())):
+            if any(key == each.key or key.startswith(f"{each.key}.") for each in self.settings):
+                return self.of(key)
+        parts = [each.where for each in self.settings if each.key.startswith(f"{where}.")]
+        if parts or self.file == _NO_FILE:
+            return ", ".join(parts) or where
+        return self.of(where)
+
     def gives(self, key: str) -> bool:
         """Whether a setting has exactly that key."""
         return any(setting.key == key for setting in self.settings)
+
+
+@contextmanager
+def told_where_written(origin: Origin) -> Generator[None]:
+    """Within, an error about a key of the job says where the user wrote it: a flag, or the file.
+
+    Args:
+        origin: Of the job.
+
+    Raises:
+        InputError: That was raised within.
+    """
+    try:
+        yield
+    except InputError as error:
+        where = origin.written(error.where)
+        if where == error.where:
+            raise
+        raise InputError(error.what, where=where, value=error.value, expected=error.expected, fix=error.fix) from error
 
 
 def settings(arguments: Arguments, *, written: Callable[[str], str]) -> tuple[Setting, ...]:

@@ -10,14 +10,14 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 from stat import S_ISREG
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast, get_args
 
 from ridgeline.errors import InputError
 from ridgeline.job.assembly import assembled
 from ridgeline.job.document import is_serving, job_document
 from ridgeline.job.mesh import parse_pairs
 from ridgeline.job.origin import Origin, Setting
-from ridgeline.job.serving import ServingJob
+from ridgeline.job.serving import Phase, ServingJob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,6 +67,9 @@ def read_serving_job(reference: str, settings: Sequence[Setting] = ()) -> Servin
     Raises:
         InputError: Anything is unknown, missing, contradictory or malformed, or the job is one of training.
     """
+    said = {setting.key for setting in settings}
+    if not reference.endswith(JOB_SUFFIX) and not said & {"workload.kind", "workload.seq_len"}:
+        settings = (Setting(key="workload.kind", value="serve", where="job"), *settings)
     job = read_any_job(reference, settings)
     if not isinstance(job, ServingJob):
         raise _wrong_kind(reference, "train", expected="serve", fix="ask `ridgeline train` about a training job")
@@ -90,17 +93,25 @@ def read_any_job(reference: str, settings: Sequence[Setting] = ()) -> AnyJob:
         InputError: Anything is unknown, missing, contradictory or malformed.
     """
     tables: Tables = {"version": 1}
+    origin, folder = origin_of(reference, settings), "."
     if reference.endswith(JOB_SUFFIX):
-        origin = Origin(file=reference, settings=tuple(settings))
         tables = read_tables(reference)
         folder = str(Path(reference).parent)
-    else:
-        model = Setting(key="model", value=reference, where="MODEL")
-        origin = Origin(file="job", settings=(model, *settings))
-        folder = "."
     for setting in origin.settings:
         _put(tables, setting, origin)
     return _job_of(tables, origin, folder=folder)
+
+
+def origin_of(reference: str, settings: Sequence[Setting]) -> Origin:
+    """Where the values of a job are written.
+
+    Args:
+        reference: As for `read_job`.
+        settings: As for `read_job`.
+    """
+    if reference.endswith(JOB_SUFFIX):
+        return Origin(file=reference, settings=tuple(settings))
+    return Origin(file="job", settings=(Setting(key="model", value=reference, where="MODEL"), *settings))
 
 
 def job_of_tables(tables: Tables, *, file: str, folder: str = ".") -> AnyJob:
@@ -187,6 +198,15 @@ def _with_meshes_of_phases(tables: Tables, origin: Origin) -> Origin:
     if "mesh" not in plan:
         return origin
     mesh, where = plan.pop("mesh"), origin.of("plan.mesh")
+    own = [f"plan.{phase}" for phase in ("prefill", "decode") if phase in plan]
+    if len(own) == len(get_args(Phase)) and all(origin.gives(key) == origin.gives("plan.mesh") for key in own):
+        raise InputError(
+            "mesh is of phases that have none of their own, and both have",
+            where=where,
+            value=mesh,
+            expected="a mesh for both, or one for each",
+            fix="leave it out, or leave out that of a phase",
+        )
     shared = [phase for phase in ("prefill", "decode") if phase not in plan]
     plan |= dict.fromkeys(shared, mesh)
     said = (Setting(key=f"plan.{phase}", value=mesh, where=where) for phase in shared)

@@ -188,7 +188,8 @@ class ServingPlan:
         """Kinds of servers that what is pinned leaves open."""
         if self.mode is not None:
             return (self.mode,)
-        if self.server_ratio is not None or (self.prefill and self.decode and self.prefill != self.decode):
+        of_readers = self.server_ratio is not None or self.prefill_batch is not None
+        if of_readers or (self.prefill and self.decode and self.prefill != self.decode):
             return ("disaggregated",)
         return ("interleaved",) if self.prefill_chunk is not None else ("interleaved", "disaggregated")
 

@@ -12,6 +12,7 @@ from ridgeline.job.mesh import check_batch, check_mesh, parse_mesh
 from ridgeline.job.model_path import path_from
 from ridgeline.job.precision import parse_dtype, parse_serving_dtype
 from ridgeline.job.serving import MTP, ServingDtypes, ServingPlan, Speculation
+from ridgeline.model.kind import model_kind
 from ridgeline.model.zoo import resolve_model
 from ridgeline.units import parse_fraction, parse_whole
 
@@ -93,6 +94,14 @@ def _serving_dtypes(table: ServingPlanTable, asked: Asked, origin: Origin) -> Se
         if name != ANY or key == "experts"
         for dtype in (parse_serving_dtype(name, where=origin.of(f"plan.dtypes.{key}")),)
     }
+    if "experts" in said and model_kind(asked.model) not in {"moe", "mla_moe"}:
+        raise InputError(
+            f"{asked.model.name} has no experts",
+            where=origin.of("plan.dtypes.experts"),
+            value=said["experts"],
+            expected="a mixture of experts",
+            fix="leave it out: weights says what all matrices are stored in",
+        )
     usual = ServingDtypes() if "weights" in said else published_dtypes(asked.model, asked.hardware.chip)
     return replace(usual, **said)
 
@@ -214,7 +223,10 @@ def _check_vocabulary(drafter: ModelSpec, model: ModelSpec, where: str) -> None:
 
 def _check_mode(plan: ServingPlan, origin: Origin) -> None:
     """Refuses what only the other kind of servers has."""
-    own: Mapping[Mode, tuple[str, ...]] = {"interleaved": ("prefill_chunk",), "disaggregated": ("server_ratio",)}
+    own: Mapping[Mode, tuple[str, ...]] = {
+        "interleaved": ("prefill_chunk",),
+        "disaggregated": ("server_ratio", "prefill_batch"),
+    }
     said: dict[str, Mode] = {key: mode for mode, keys in own.items() for key in keys if getattr(plan, key) is not None}
     if plan.mode == "interleaved" and plan.prefill and plan.decode and plan.prefill != plan.decode:
         said["decode"] = "disaggregated"

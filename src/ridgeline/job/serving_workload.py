@@ -87,6 +87,14 @@ def _trace(table: ServingWorkloadTable, origin: Origin, *, folder: str) -> Trace
                 expected="a trace, or what it says in numbers",
                 fix=f"leave {key} or the trace out",
             )
+    if not table.trace.strip():
+        raise InputError(
+            "the trace has no name",
+            where=origin.of("workload.trace"),
+            value=table.trace,
+            expected="the path of a .csv or .jsonl file",
+            fix="name the file, or leave the trace out",
+        )
     path = normpath(Path("." if origin.gives("workload.trace") else folder) / table.trace)
     requests = read_trace(path)
     if requests.arrival_s[-1] <= 0:
@@ -114,7 +122,9 @@ def _lengths(table: ServingWorkloadTable, side: _Side, trace: Trace | None, orig
 def _rate(table: ServingWorkloadTable, origin: Origin) -> float | None:
     if table.rate is None:
         return None
-    rate = parse_count(table.rate, where=origin.of("workload.rate"), unit="requests a second")
+    rate = parse_count(
+        table.rate, where=origin.of("workload.rate"), unit="requests a second", example="20, 2.5 or 1.5K"
+    )
     if 0 < rate < LEAST_RATE or rate > MOST_RATE:
         raise InputError(
             "the rate is absurd",

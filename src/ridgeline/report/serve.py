@@ -202,14 +202,9 @@ def _best_rows(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
 def _limit_row(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
     """What was asked for, in the units that were understood."""
     asked = answer.job.workload
-    limits = [
-        f"{what} within {format_seconds(limit_s)} ({of})"
-        for what, limit_s, of in (
-            ("first token", asked.ttft_s, asked.ttft_of),
-            ("each further one", asked.tpot_s, asked.tpot_of),
-        )
-        if limit_s is not None
-    ]
+    first, token = ("first token", asked.ttft_s, asked.ttft_of), ("each further one", asked.tpot_s, asked.tpot_of)
+    both = [(what, limit_s, of) for what, limit_s, of in (first, token) if limit_s is not None]
+    limits = [f"{what} within {format_seconds(limit_s)} ({of})" for what, limit_s, of in both]
     if limits:
         yield "limits", Cell(text=", ".join(limits))
 

@@ -64,7 +64,7 @@ class ServingMachine:
         return 1.0 if self.drafting is None else self.drafting.pass_tokens
 
     @property
-    def reply_passes(self) -> float:
+    def reply_pass_count(self) -> float:
         """Passes of decoding that a reply takes, mean: prefill gives its first token.
 
         A reply of one token is counted as if it took a pass; the answer says so.

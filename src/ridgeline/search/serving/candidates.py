@@ -238,7 +238,7 @@ def read_tokens(table: ServingTable) -> Column:
     each = read_pass_tokens(
         B=table.batch_size / table.batch_ways,
         P=lengths.mean_read_tokens,
-        G=table.machine.reply_passes,
+        G=table.machine.reply_pass_count,
         chunk_tokens=np.where(table.chunk_tokens > 0, table.chunk_tokens, np.inf),
     )
     return np.asarray(each)
@@ -246,7 +246,7 @@ def read_tokens(table: ServingTable) -> Column:
 
 def _interleaved(table: ServingTable, decode_s: Column) -> dict[str, Column]:
     machine, lengths = table.machine, table.machine.setting.lengths
-    passes = machine.reply_passes
+    passes = machine.reply_pass_count
     asked = {"B": table.batch_size / table.batch_ways, "P": lengths.mean_read_tokens, "G": passes}
     load = np.asarray(prefill_share(**asked, chunk_tokens=np.maximum(table.chunk_tokens, 1.0)))
     rows = np.flatnonzero((table.chunk_tokens > 0) & (load <= MOST_PREFILL_SHARE) & ~_is_spare(table, load))
@@ -282,7 +282,7 @@ def _is_spare(table: ServingTable, load: Column) -> NDArray[np.bool_]:
 
 def _disaggregated(job: ServingJob, table: ServingTable, readers: ServingTable, decode_s: Column) -> dict[str, Column]:
     machine = table.machine
-    passes = machine.reply_passes
+    passes = machine.reply_pass_count
     reading_s = _wide(serving_pass(machine, prefill_pass(readers.columns, machine)).expected_s, readers)
     best = unbeaten((reading_s, reading_s / readers.batch_size))[:MOST_PREFILL_PLANS]
     rows = np.flatnonzero(table.chunk_tokens == 0)

@@ -165,7 +165,7 @@ def _interleaved(found: Candidates, index: int, mean_s: float) -> Iterator[Deriv
     asked = {
         "B": float(table.batch_size[row]) / table.mesh_of(row).batch_ways,
         "P": lengths.mean_read_tokens,
-        "G": machine.reply_passes,
+        "G": machine.reply_pass_count,
     }
     filled = derive(read_pass_tokens, **asked, chunk_tokens=chunk_tokens)
     yield _named(filled, "tokens of prompts in a pass of a rank that reads some")
@@ -196,7 +196,7 @@ def _disaggregated(found: Candidates, index: int, mean_s: float) -> Iterator[Der
         num_prompts=float(found.readers.batch_size[int(found.prefill[index])]),
         B=float(found.table.batch_size[row]),
         T_token_s=mean_s,
-        G=machine.reply_passes,
+        G=machine.reply_pass_count,
     )
     yield _named(ratio, "prefill servers that keep up with a decode server")
 
@@ -210,7 +210,7 @@ def _yielded(found: Candidates, index: int, best: ServingPoint, mean_s: float) -
             requests_per_s,
             B=float(found.table.batch_size[row]),
             T_token_s=mean_s,
-            G=machine.reply_passes,
+            G=machine.reply_pass_count,
         )
         yield _named(full, "requests that a full server completes a second")
     of_chip = derive(

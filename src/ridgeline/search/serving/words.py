@@ -247,7 +247,7 @@ def reads_too_slowly_reasons(found: Candidates) -> list[str]:
     needed = prefill_share(
         B=beside.batch_size / beside.batch_ways,
         P=lengths.mean_read_tokens,
-        G=table.machine.reply_passes,
+        G=table.machine.reply_pass_count,
         chunk_tokens=beside.chunk_tokens,
     )
     least = int(np.asarray(needed).argmin())
@@ -308,8 +308,10 @@ def too_slow_reasons(
             f"{quickest_token.bound_reason}; {format_seconds(workload.tpot_s)} is asked for"
         )
     what = "the closest plan to both has" if len(reasons) > 1 else "so near comes a plan with"
+    plan = closest.plan
     reasons.append(
         f"{what} {format_seconds(closest.ttft.mean_s)} to the first token and "
-        f"{format_seconds(closest.tpot.mean_s)} per token ({closest.plan.mode}, {mesh_in_words(closest.plan.decode)}, batch {closest.plan.batch})"
+        f"{format_seconds(closest.tpot.mean_s)} per token "
+        f"({plan.mode}, {mesh_in_words(plan.decode)}, batch {plan.batch})"
     )
     return reasons
