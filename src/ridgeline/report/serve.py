@@ -131,16 +131,18 @@ def no_serving_plan_json(error: InfeasibleError) -> dict[str, Json]:
 def frontier_charts(answer: ServeAnswer) -> tuple[Chart, ...]:
     """Tokens per second of a chip, and what a pass of decoding is made of, both over those of a user."""
     points = sorted(answer.frontier, key=lambda point: point.tokens_per_s_per_user)
-    title = f"{answer.job.model.name} on {answer.job.hardware.chip.name}"
+    hardware, rate = answer.job.hardware, answer.job.workload.rate
+    on = hardware.name if len(answer.slices) == 1 else hardware.chip.name
+    chosen = "chosen" if rate is None else f"chosen for {rate:.3g} requests/s"
     users = [point.tokens_per_s_per_user for point in points]
     chips = [point.tokens_per_s_per_chip for point in points]
     best = answer.best
     frontier = Chart(
-        title=title,
+        title=f"{answer.job.model.name} on {on}",
         x=_axis("tokens/s per user", [*users, best.tokens_per_s_per_user], step=2),
         y=_axis("tokens/s per chip", [*chips, best.tokens_per_s_per_chip]),
         curves=(Curve(name="frontier", points=tuple(zip(users, chips, strict=True))),),
-        marks=(Mark(name="chosen", x=best.tokens_per_s_per_user, y=best.tokens_per_s_per_chip),),
+        marks=(Mark(name=chosen, x=best.tokens_per_s_per_user, y=best.tokens_per_s_per_chip),),
     )
     return (frontier, _breakdown_chart(points))
 

@@ -289,3 +289,9 @@ def test_a_chunk_that_does_not_fit_is_said_to_be_what_does_not() -> None:
         served(prefill_chunk=1e9, generate_len=200)
 
     assert "a pass that reads 1B tokens of prompts beside needs layer working set" in " ".join(caught.value.reasons)
+
+
+def test_a_cache_in_a_format_that_a_chip_has_not_is_noted() -> None:
+    narrow = ridgeline.serve("llama3.1-8b", on="a100-80gb:1", prompt_len=100, generate_len=10, kv_cache_dtype="fp4")
+
+    assert any("has no fp4: no engine that is known keeps a KV cache in it" in note for note in narrow.notes)

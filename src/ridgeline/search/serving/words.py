@@ -141,10 +141,11 @@ def requests_in_words(workload: ServingWorkload) -> str:
         requests = workload.trace.requests
         prompts, replies = float(requests.prompt_tokens.mean()), float(requests.output_tokens.mean())
         lengths = f"prompts of {format_things(round(prompts), 'token')}, replies of {format_count(round(replies))}"
-        return f"{requests.count:,} requests of {workload.trace.file}, {lengths} on average"
+        return f"{format_things(requests.count, 'request')} of {workload.trace.file}, {lengths} on average"
     prompts, replies = workload.prompts, workload.replies
     if isinstance(prompts, FixedLength) and isinstance(replies, FixedLength):
-        return f"prompts of {prompts.tokens:,} and replies of {replies.tokens:,} tokens, all alike"
+        unit = "token" if replies.tokens == 1 else "tokens"
+        return f"prompts of {prompts.tokens:,} and replies of {replies.tokens:,} {unit}, all alike"
     return f"prompts of {length_in_words(prompts)}; replies of {length_in_words(replies)}"
 
 
@@ -190,6 +191,8 @@ def serving_notes(job: ServingJob, best: ServingPoint) -> tuple[str, ...]:
         found.append(f"Left open, {dtypes_in_words(dtypes)} is cheapest; what that costs in quality is not estimated.")
     if dtypes.compute not in chip.peak_flops_per_s:
         found.append(f"{chip.title} has no native {dtypes.compute} matmul: operands are upcast to bf16.")
+    if dtypes.kv_cache == "fp4" and "fp4" not in chip.peak_flops_per_s:
+        found.append(f"{chip.title} has no fp4: no engine that is known keeps a KV cache in it there.")
     return tuple(found)
 
 
