@@ -43,4 +43,4 @@ def test_the_page_shows_every_key_in_a_job() -> None:
     shown = set(re.findall(r"[a-z_0-9]+(?= *=)|(?<=\[)[a-z]+(?=\])", "".join(FILES)))
 
     assert {*keys_of(JobDocument), *keys_of(ServingDocument)} - shown == set()
-    assert len(FILES) == 9
+    assert len(FILES) == 11
