@@ -97,7 +97,11 @@ def test_an_engine_that_would_not_start_is_answered_with_one(capsys: pytest.Capt
     ("line", "where", "fix"),
     [
         (["--on=v5e:4x4", "--prompt-len=8"], "--prompt-len", "add --to vllm or --to jetstream"),
-        (["--to=jetstream", "--on=v5e:4x4", "--prompt-len=8", "--generate-len=8", "--rate=5"], "--rate", "leave --rate"),
+        (
+            ["--to=jetstream", "--on=v5e:4x4", "--prompt-len=8", "--generate-len=8", "--rate=5"],
+            "--rate",
+            "leave --rate",
+        ),
     ],
 )
 def test_flags_of_another_program_are_told_with_what_has_a_use_for_them(

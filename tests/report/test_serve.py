@@ -12,7 +12,8 @@ import ridgeline
 from ridgeline.errors import InfeasibleError
 from ridgeline.report.drawing import drawing
 from ridgeline.report.jsonable import jsonable
-from ridgeline.report.serve import frontier_charts, no_serving_plan_json, serve_json, serve_report
+from ridgeline.report.serve import no_serving_plan_json, serve_json, serve_report
+from ridgeline.report.serving_frontier import frontier_charts
 from ridgeline.report.svg import svg
 from ridgeline.report.terminal import screen
 

@@ -200,7 +200,7 @@ def test_a_large_fleet_is_as_full_in_simulation_as_a_small_one() -> None:
     assert ten.fleet is not None
     assert ten.fleet.servers == pytest.approx(10 * one.fleet.servers, rel=0.1)
     assert ten.tpot.mean_s == pytest.approx(one.tpot.mean_s, rel=0.15)  # whole servers are not as full
-    assert one.tpot.mean_s == pytest.approx(1 / one.tokens_per_s_per_user, rel=0.15)
+    assert ten.tpot.mean_s == pytest.approx(1 / ten.tokens_per_s_per_user, rel=0.15)
 
 
 def test_plans_beyond_the_limits_are_among_the_refused() -> None:

@@ -150,7 +150,8 @@ def _answer(
     from ridgeline.cli.plot_file import write_plot
     from ridgeline.cli.progress import progress_line
     from ridgeline.report.derivations import explained
-    from ridgeline.report.serve import frontier_charts, no_serving_plan_json, serve_json, serve_report
+    from ridgeline.report.serve import no_serving_plan_json, serve_json, serve_report
+    from ridgeline.report.serving_frontier import frontier_charts
     from ridgeline.search.serve import serve as plan_serving
 
     try:

@@ -10,9 +10,9 @@ from ridgeline.job.mesh import mesh_in_words
 from ridgeline.job.serving_assembly import ANY
 from ridgeline.job.writing import job_tables
 from ridgeline.report.blocks import Bar, Bars, Cell, Facts, Paragraphs, Report, Table
-from ridgeline.report.chart import Axis, Chart, Curve, Mark
 from ridgeline.report.derivations import derivations_json
 from ridgeline.report.jsonable import Json, jsonable
+from ridgeline.report.serving_frontier import BREAKDOWN, frontier_table, slice_cell
 from ridgeline.report.train import VERDICTS, part_json
 from ridgeline.search.serving.answer import NoServingPlan
 from ridgeline.search.serving.dtypes import dtypes_in_words
@@ -43,29 +43,6 @@ _BOUNDS: Final[Mapping[ServingBound, str]] = {
     "network": "the data-center network",
     "overhead": "the host",
 }
-_SHORT_BOUNDS: Final[Mapping[ServingBound, str]] = {
-    "hbm": "HBM",
-    "compute": "compute",
-    "ici": "links",
-    "network": "network",
-    "overhead": "host",
-}
-_BREAKDOWN: Final = {
-    "weights_s": "reading weights",
-    "kv_cache_s": "reading KV cache",
-    "collectives_s": "collectives",
-    "overhead_s": "host",
-    "other_s": "all else",
-}
-"""What a pass is made of; its arithmetic runs beside the reading."""
-
-_ROOM: Final = 1.15
-"""Space around the points of the chart."""
-
-_LEGEND_ROOM: Final = 16
-"""Space above the curves of the breakdown, for their names."""
-
-_SHOWN_POINTS: Final = 12
 _SHOWN_REJECTED: Final = 6
 
 
@@ -80,7 +57,7 @@ def serve_report(answer: ServeAnswer) -> Report:
             Facts(title="Laws", rows=tuple(_law_rows(answer.laws))),
             _time_bars(best),
             _memory_bars(best),
-            _frontier(answer),
+            frontier_table(answer),
             *([_narrower(answer)] if answer.narrower else []),
             *([_rejected(answer)] if answer.rejected else []),
             Paragraphs(title="What this rests on", lines=tuple(_assumptions(answer))),
@@ -96,7 +73,8 @@ def serve_json(answer: ServeAnswer) -> dict[str, Json]:
         "job": jsonable(job_tables(answer.job)),
         "best": best,
         "interval": _interval_json(answer.interval),
-        "frontier": [_point_json(point) for point in answer.frontier],
+        "frontier": [_point_json(point) | {"is_best": point is answer.best} for point in answer.frontier],
+        "frontier_note": answer.frontier_note,
         "rejected": jsonable(answer.rejected),
         "narrower": [{"saving_fraction": each.saving_fraction} | _point_json(each.point) for each in answer.narrower],
         "laws": jsonable(answer.laws),
@@ -128,45 +106,6 @@ def no_serving_plan_json(error: InfeasibleError) -> dict[str, Json]:
     return found
 
 
-def frontier_charts(answer: ServeAnswer) -> tuple[Chart, ...]:
-    """Tokens per second of a chip, and what a pass of decoding is made of, both over those of a user."""
-    points = sorted(answer.frontier, key=lambda point: point.tokens_per_s_per_user)
-    hardware, rate = answer.job.hardware, answer.job.workload.rate
-    on = hardware.name if len(answer.slices) == 1 else hardware.chip.name
-    chosen = "chosen" if rate is None else f"chosen for {rate:.3g} requests/s"
-    users = [point.tokens_per_s_per_user for point in points]
-    chips = [point.tokens_per_s_per_chip for point in points]
-    best = answer.best
-    frontier = Chart(
-        title=f"{answer.job.model.name} on {on}",
-        x=_axis("tokens/s per user", [*users, best.tokens_per_s_per_user], step=2),
-        y=_axis("tokens/s per chip", [*chips, best.tokens_per_s_per_chip]),
-        curves=(Curve(name="frontier", points=tuple(zip(users, chips, strict=True))),),
-        marks=(Mark(name=chosen, x=best.tokens_per_s_per_user, y=best.tokens_per_s_per_chip),),
-    )
-    return (frontier, _breakdown_chart(points))
-
-
-def _axis(title: str, values: list[float], *, step: float = 10) -> Axis:
-    return Axis(title=title, low=min(values) / _ROOM, high=max(values) * _ROOM, shown=format_count, step=step)
-
-
-def _breakdown_chart(points: list[ServingPoint]) -> Chart:
-    """Time of a pass of each point of the frontier, by part."""
-    parts = {
-        name: tuple((point.tokens_per_s_per_user, float(getattr(point.step.breakdown, key))) for point in points)
-        for key, name in (*_BREAKDOWN.items(), ("flops_s", "arithmetic"))
-    }
-    shown = {name: curve for name, curve in parts.items() if all(value > 0 for _, value in curve)}
-    values = [value for curve in shown.values() for _, value in curve]
-    return Chart(
-        title="Time of a pass of decoding; arithmetic runs beside the reading",
-        x=_axis("tokens/s per user", [point.tokens_per_s_per_user for point in points], step=2),
-        y=Axis(title="time", low=min(values) / _ROOM, high=max(values) * _LEGEND_ROOM, shown=format_seconds),
-        curves=tuple(Curve(name=name, points=curve) for name, curve in shown.items()),
-    )
-
-
 def _best_rows(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
     best, plan = answer.best, answer.best.plan
     memory = best.memory
@@ -187,10 +126,7 @@ def _best_rows(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
         f"{format_seconds(step.expected_s)}; no pass of this plan can be faster than {format_seconds(step.roofline_s)}"
     )
     yield "pass", Cell(text=bound)
-    user = format_count(best.tokens_per_s_per_user)
-    low, high = (format_count(end) for end in answer.interval.tokens_per_s_per_chip)
-    rates = f"{format_count(best.tokens_per_s_per_chip)} tokens/s per chip ({low} to {high}), {user} per user"
-    yield "throughput", Cell(text=rates, tone="strong")
+    yield "throughput", Cell(text=_throughput(answer), tone="strong")
     yield "waits for", Cell(text=f"{_BOUNDS[best.bound]}: {best.bound_reason}")
     word, tone = VERDICTS[memory.verdict]
     usage = f"{format_bytes(memory.total_bytes)} of {format_bytes(memory.usable_bytes)} that an engine has per device"
@@ -199,6 +135,17 @@ def _best_rows(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
     yield "cost", Cell(text=_cost(answer))
     if best.fleet is not None:
         yield f"{best.fleet.requests_per_s:.3g} requests/s", Cell(text=_fleet(best.fleet), tone="strong")
+        at_rate = format_count(best.fleet_tokens_per_s_per_chip)
+        yield "", Cell(text=f"{at_rate} tokens/s per chip, {format_count(best.user_tokens_per_s)} per user")
+
+
+def _throughput(answer: ServeAnswer) -> str:
+    """What full servers yield, and the ends of its interval."""
+    best = answer.best
+    low, high = (format_count(end) for end in answer.interval.tokens_per_s_per_chip)
+    each = f"{format_count(best.tokens_per_s_per_chip)} tokens/s per chip ({low} to {high})"
+    full = "" if best.fleet is None else ", of full servers"
+    return f"{each}, {format_count(best.tokens_per_s_per_user)} per user{full}"
 
 
 def _limit_row(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
@@ -294,7 +241,7 @@ def _law_rows(laws: DecodeLaws) -> Iterator[tuple[str, Cell]]:
 
 def _time_bars(best: ServingPoint) -> Bars:
     step = best.step
-    parts = {name: float(getattr(step.breakdown, key)) for key, name in _BREAKDOWN.items()}
+    parts = {name: float(getattr(step.breakdown, key)) for key, name in BREAKDOWN.items()}
     return Bars(
         title=f"Time of a pass of decoding: {format_seconds(step.expected_s)}",
         bars=tuple(
@@ -325,53 +272,6 @@ def _memory_bars(best: ServingPoint) -> Bars:
         full=memory.usable_bytes,
         note=f"KV cache to the byte: {format_bytes(best.ideal_cache_bytes)}.",
     )
-
-
-def _frontier(answer: ServeAnswer) -> Table:
-    points = answer.frontier
-    shown = points if len(points) <= _SHOWN_POINTS else points[:: -(-len(points) // _SHOWN_POINTS)]
-    several = len(answer.slices) > 1
-    where = ("slice",) if several else ()
-    return Table(
-        title="Frontier",
-        columns=(
-            "tok/s per chip",
-            "tok/s per user",
-            "$/M output",
-            "first token",
-            "batch",
-            *where,
-            "servers",
-            "waits for",
-        ),
-        right=frozenset({0, 1, 2, 3, 4}),
-        rows=tuple(_frontier_row(point, several=several) for point in shown),
-        note="no plan beats these in both; --json lists them all"
-        if len(shown) < len(points)
-        else "no plan beats these in both",
-    )
-
-
-def _frontier_row(point: ServingPoint, *, several: bool) -> tuple[Cell, ...]:
-    plan, usd = point.plan, point.cost_per_million_output_tokens_usd
-    ratio = (
-        f" + {plan.prefill_server_ratio:.2f} × ({mesh_in_words(plan.prefill)})" if plan.mode == "disaggregated" else ""
-    )
-    return (
-        Cell(text=format_count(point.tokens_per_s_per_chip)),
-        Cell(text=format_count(point.tokens_per_s_per_user)),
-        Cell(text="unknown" if usd is None else format_usd(usd)),
-        Cell(text=format_seconds(point.ttft.mean_s)),
-        Cell(text=format_count(plan.batch)),
-        *([_slice_cell(plan)] if several else []),
-        Cell(text=f"{mesh_in_words(plan.decode)}{ratio}"),
-        Cell(text=_SHORT_BOUNDS[point.bound], tone="dim"),
-    )
-
-
-def _slice_cell(plan: ServingChoice) -> Cell:
-    """The slice without its chip, which all share."""
-    return Cell(text=plan.slice.partition(":")[2])
 
 
 def _narrower(answer: ServeAnswer) -> Table:
@@ -405,7 +305,7 @@ def _narrower_row(gain: DtypeGain, *, several: bool) -> tuple[Cell, ...]:
         Cell(text=format_count(point.tokens_per_s_per_chip)),
         Cell(text=format_count(point.tokens_per_s_per_user)),
         Cell(text=format_count(plan.batch)),
-        *([_slice_cell(plan)] if several else []),
+        *([slice_cell(plan)] if several else []),
         Cell(text=mesh_in_words(plan.decode)),
     )
 
@@ -453,6 +353,7 @@ def _point_json(point: ServingPoint) -> dict[str, Json]:
         "tpot_s": _quantiles_json(point.tpot),
         "tokens_per_s_per_chip": point.tokens_per_s_per_chip,
         "tokens_per_s_per_user": point.tokens_per_s_per_user,
+        "at_rate": _at_rate_json(point),
         "requests_per_s": point.requests_per_s,
         "max_concurrency": point.max_concurrency,
         "ideal_concurrency": point.ideal_concurrency,
@@ -473,6 +374,16 @@ def _point_json(point: ServingPoint) -> dict[str, Json]:
         "prefill_s": point.prefill_s,
         "fleet": jsonable(point.fleet),
         "simulation": _simulation_json(point.simulation),
+    }
+
+
+def _at_rate_json(point: ServingPoint) -> Json:
+    """What the fleet does at the job's rate, where that was simulated; the point's own rates are of full servers."""
+    if not point.is_simulated:
+        return None
+    return {
+        "tokens_per_s_per_chip": point.fleet_tokens_per_s_per_chip,
+        "tokens_per_s_per_user": point.user_tokens_per_s,
     }
 
 

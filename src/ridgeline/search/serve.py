@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
@@ -26,10 +26,23 @@ from ridgeline.search.serving.explain import explain_serving
 from ridgeline.search.serving.interval import serving_interval
 from ridgeline.search.serving.laws import decode_laws
 from ridgeline.search.serving.meshes import serving_meshes
+from ridgeline.search.serving.ranking import (
+    FEW_POINTS,
+    MOST_POINTS,
+    TIE_FRACTION,
+    Searched,
+    frontier_rows,
+    in_time,
+    meets,
+    quickest_of_the_cheapest,
+    ranked_plans,
+    short_list,
+)
 from ridgeline.search.serving.setting import serving_machine
-from ridgeline.search.serving.tails import in_limits, with_tails
+from ridgeline.search.serving.tails import Trial, in_limits, with_tails
 from ridgeline.search.serving.words import (
     assumptions,
+    beaten_reason,
     nothing_fits_reasons,
     queued_reasons,
     reads_too_slowly_reasons,
@@ -48,56 +61,15 @@ if TYPE_CHECKING:
     from ridgeline.search.serving.answer import ServingPoint
     from ridgeline.search.serving.candidates import Candidates
     from ridgeline.search.serving.meshes import ServingMeshes
+    from ridgeline.search.serving.ranking import Ranked
 
     Progress = Callable[[str, float], None]
 
-TIE_FRACTION: Final = 0.02
-"""Plans whose cost differs by less are equally cheap; of those the quickest is taken."""
+MOST_TRIED: Final = 8
+"""Plans that are simulated even if they would, at the best, need no fewer chips than one that holds the limits."""
 
-SHORT_LIST: Final = 8
-"""Plans that are simulated before one is taken."""
-
-ROOM_TO_QUEUE: Final = 0.7
-"""Part of the limits that half of them keep within in steady state, so that queues have the rest."""
-
-MOST_POINTS: Final = 24
-"""Points of the frontier that are worked out in full, evenly over it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Searched:
-    """The plans of one slice."""
-
-    hardware: Slice
-    found: Candidates
-    refused: Mapping[tuple[str, str], int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ranked:
-    """Candidates of all slices behind each other.
-
-    Attributes:
-        of: Which slice, by row.
-        index: Row of its candidates.
-        usd: Cost that is compared: of the whole fleet for a rate, or of a token.
-        ttft_s: Mean time to the first token.
-        tpot_s: Mean time per output token.
-        tokens_per_s_per_chip: Output tokens per second and chip.
-        width_bytes: How wide precisions are.
-        is_elaborate: Whether both sides of matrices are split, which few engines can, or layers into stages.
-        is_tight: Whether at the job's rate requests often find all places taken.
-    """
-
-    of: NDArray[np.int64]
-    index: NDArray[np.int64]
-    usd: NDArray[np.float64]
-    ttft_s: NDArray[np.float64]
-    tpot_s: NDArray[np.float64]
-    tokens_per_s_per_chip: NDArray[np.float64]
-    width_bytes: NDArray[np.float64]
-    is_elaborate: NDArray[np.bool_]
-    is_tight: NDArray[np.bool_]
+FEW_TRIED: Final = 2
+"""Plans that are simulated with each narrower precision."""
 
 
 def serve(
@@ -117,7 +89,7 @@ def serve(
     began_s = perf_counter()
     asked = tuple(slices) or (job.hardware,)
     searched = list(_searches(job, asked, progress))
-    ranked = _ranked(job, searched)
+    ranked = ranked_plans(job, searched)
     rejected = (*_late(job.workload, ranked), *_rejected(searched))
     statistics = SearchStatistics(
         plans=sum(each.found.costed for each in searched),
@@ -126,20 +98,22 @@ def serve(
     )
     if len(ranked.index) == 0:
         raise _nothing_fits(job, asked, searched, rejected, statistics)
-    meets = _meets(job.workload, ranked)
-    if not meets.any():
+    allowed = meets(job.workload, ranked)
+    if not allowed.any():
         raise _too_slow(job, asked, searched, ranked, rejected, statistics)
-    chosen, best = _best(job, searched, ranked, meets, is_final=True)
+    chosen, best = _best(job, searched, ranked, allowed, is_final=True)
     if best.is_simulated and not all(in_limits(job.workload, best.ttft, best.tpot)):
         raise _queued(job, best, rejected, statistics)
-    found, index = searched[int(ranked.of[chosen])].found, int(ranked.index[chosen])
+    found, index = _candidate(searched, ranked, chosen)
     price = next(iter(job.hardware.chip.prices), None)
     interval = serving_interval(job, best)
+    frontier = tuple(_frontier_points(job, searched, ranked, best))
     return ServeAnswer(
         job=job,
         best=best,
         interval=interval,
-        frontier=tuple(_frontier_points(job, searched, ranked)),
+        frontier=frontier,
+        frontier_note=beaten_reason(job.workload, best, frontier),
         rejected=rejected,
         narrower=tuple(_gains(job, asked, best)),
         laws=decode_laws(found, index),
@@ -152,7 +126,7 @@ def serve(
     )
 
 
-def _searches(job: ServingJob, slices: Sequence[Slice], progress: Progress) -> Iterator[_Searched]:
+def _searches(job: ServingJob, slices: Sequence[Slice], progress: Progress) -> Iterator[Searched]:
     """Every slice with every precision that the job says or leaves open."""
     asked = [(with_dtypes(job, dtypes), hardware) for dtypes in searched_dtypes(job) for hardware in slices]
     for number, (question, hardware) in enumerate(asked, start=1):
@@ -160,14 +134,14 @@ def _searches(job: ServingJob, slices: Sequence[Slice], progress: Progress) -> I
         progress("costing plans", number / len(asked))
 
 
-def _search(job: ServingJob, hardware: Slice) -> _Searched:
+def _search(job: ServingJob, hardware: Slice) -> Searched:
     machine, plan = serving_machine(job, hardware), job.plan
     decode = serving_meshes(hardware, machine.setting.tree, plan.decode or plan.prefill, "decode")
     prefill = serving_meshes(hardware, machine.setting.tree, plan.prefill, "prefill")
     for meshes, key in ((decode, "decode"), (prefill, "prefill")):
         if not meshes.legal:
             raise _no_mesh(meshes, f"plan.{key}", plan.decode or plan.prefill)
-    return _Searched(
+    return Searched(
         hardware=hardware,
         found=candidates(job, machine, decode.legal, prefill.legal),
         refused={**decode.refused, **prefill.refused},
@@ -210,31 +184,79 @@ def _best_with(job: ServingJob, dtypes: ServingDtypes, slices: Sequence[Slice]) 
     """The best plan with other precisions; None where none meets the limits."""
     question = with_dtypes(job, dtypes)
     searched = [_search(question, hardware) for hardware in slices]
-    ranked = _ranked(job, searched)
-    meets = _meets(job.workload, ranked)
-    if not meets.any():
+    ranked = ranked_plans(job, searched)
+    allowed = meets(job.workload, ranked)
+    if not allowed.any():
         return None
-    _, point = _best(question, searched, ranked, meets, is_final=False)
-    return point if not point.is_simulated or all(in_limits(job.workload, point.ttft, point.tpot)) else None
+    _, point = _best(question, searched, ranked, allowed, is_final=False)
+    return point if not point.is_simulated or _holds(job.workload, point) else None
 
 
 def _best(
-    job: ServingJob, searched: Sequence[_Searched], ranked: _Ranked, meets: NDArray[np.bool_], *, is_final: bool
+    job: ServingJob, searched: Sequence[Searched], ranked: Ranked, allowed: NDArray[np.bool_], *, is_final: bool
 ) -> tuple[int, ServingPoint]:
     """The plan to take, and its row: at a rate, of a short list that which needs fewest chips once requests queue."""
-    chosen = _quickest_of_the_cheapest(ranked, meets)
+    chosen = quickest_of_the_cheapest(ranked, allowed)
     if job.workload.rate is None:
         return chosen, _point(job, searched, ranked, chosen)
-    rows = list(dict.fromkeys((chosen, *_short_list(job.workload, searched, ranked)[: None if is_final else 1])))
-    tried = [(row, _met(job, searched, ranked, row, is_final=False)) for row in rows]
-    row, point = min(tried, key=lambda each: _toll(job.workload, each[1]))
-    return row, _met(job, searched, ranked, row, is_final=True) if is_final else point
+    rows = list(dict.fromkeys((chosen, *short_list(job.workload, ranked))))
+    row, point = _fewest_chips(job, searched, ranked, rows if is_final else rows[:FEW_TRIED])
+    return row, _met(job, searched, ranked, row, began=point) if is_final else point
 
 
-def _met(job: ServingJob, searched: Sequence[_Searched], ranked: _Ranked, row: int, *, is_final: bool) -> ServingPoint:
-    """The plan of a row with servers enough for the limits, as requests meet it."""
-    found, index = searched[int(ranked.of[row])].found, int(ranked.index[row])
-    return with_tails(job, found, index, _point(job, searched, ranked, row), is_limited=True, is_final=is_final)
+def _fewest_chips(
+    job: ServingJob, searched: Sequence[Searched], ranked: Ranked, rows: Sequence[int]
+) -> tuple[int, ServingPoint]:
+    """Of some rows the plan to take, as requests meet it; none is left out that could need fewer chips."""
+    best, most = (rows[0], _met(job, searched, ranked, rows[0])), inf
+    for place, row in enumerate(rows):
+        if _holds(job.workload, best[1]):
+            most = _spent(best[1])
+        if place == 0 or ranked.least_usd[row] > most or (place >= MOST_TRIED and ranked.least_usd[row] >= most):
+            continue
+        tried = (row, _met(job, searched, ranked, row, most_chips=most))
+        best = min(best, tried, key=lambda each: _toll(job.workload, each[1]))
+    return best
+
+
+def _met(
+    job: ServingJob,
+    searched: Sequence[Searched],
+    ranked: Ranked,
+    row: int,
+    *,
+    most_chips: float = inf,
+    began: ServingPoint | None = None,
+) -> ServingPoint:
+    """The plan of a row with servers enough for the limits, as requests meet it.
+
+    Args:
+        job: The question.
+        searched: The slices.
+        ranked: Their plans.
+        row: Which.
+        most_chips: Beyond which no servers are added.
+        began: The same, as few requests met it; None where few are to meet it now.
+    """
+    found, index, point = *_candidate(searched, ranked, row), _point(job, searched, ranked, row)
+    fleet = None if began is None else began.fleet
+    trial = Trial(
+        is_limited=True,
+        is_final=began is not None,
+        most_chips=most_chips,
+        sufficed=None if fleet is None else (fleet.servers, fleet.prefill_servers),
+    )
+    return with_tails(job, found, index, point, trial)
+
+
+def _holds(workload: ServingWorkload, point: ServingPoint) -> bool:
+    """Whether requests that were served one by one are within the limits."""
+    return point.is_simulated and all(in_limits(workload, point.ttft, point.tpot))
+
+
+def _candidate(searched: Sequence[Searched], ranked: Ranked, row: int) -> tuple[Candidates, int]:
+    """The candidates of a slice, and which of them a row is."""
+    return searched[int(ranked.of[row])].found, int(ranked.index[row])
 
 
 def _toll(workload: ServingWorkload, point: ServingPoint) -> tuple[bool, float, float, bool, float]:
@@ -242,112 +264,36 @@ def _toll(workload: ServingWorkload, point: ServingPoint) -> tuple[bool, float, 
 
     The limits, then chips, then precision, then plain layouts, then the time of a request.
     """
-    holds = point.is_simulated and all(in_limits(workload, point.ttft, point.tpot))
     plan, request_s = point.plan, point.ttft.mean_s + workload.generate_len * point.tpot.mean_s
     is_elaborate = not ELABORATE_AXES.isdisjoint({*plan.decode, *plan.prefill})
-    return not holds, _spent(point), -width_bytes(plan.dtypes), is_elaborate, request_s
+    return not _holds(workload, point), _spent(point), -width_bytes(plan.dtypes), is_elaborate, request_s
 
 
-def _short_list(workload: ServingWorkload, searched: Sequence[_Searched], ranked: _Ranked) -> list[int]:
-    """Plans to simulate: of each mode and mesh the cheapest within the limits, and the cheapest with room to queue."""
-    found: list[int] = []
-    for share in (1.0, ROOM_TO_QUEUE):
-        rows = np.flatnonzero(_meets(workload, ranked, share=share))
-        last_to_first = (ranked.ttft_s, ranked.tpot_s, ranked.is_tight, -ranked.width_bytes, ranked.usd)
-        rows = rows[np.lexsort([key[rows] for key in last_to_first])]
-        families: dict[tuple[int, ...], int] = {}
-        for row in rows:
-            each, index = searched[int(ranked.of[row])].found, int(ranked.index[row])
-            families.setdefault((int(ranked.of[row]), *each.meshes_of(index)), int(row))
-            if len(families) == SHORT_LIST // 2:
-                break
-        found.extend(families.values())
-    return found
+def _frontier_points(
+    job: ServingJob, searched: Sequence[Searched], ranked: Ranked, best: ServingPoint
+) -> Iterator[ServingPoint]:
+    """The frontier in full, the plan that is taken among it where none beats that; at a rate, of simulated fleets."""
+    allowed = in_time(job.workload, ranked)
+    rows = frontier_rows(ranked, allowed, most=FEW_POINTS if best.is_simulated else MOST_POINTS)
+    points = [_point(job, searched, ranked, row) for row in rows]
+    if best.is_simulated:
+        trial = Trial(is_limited=False)
+        tried = [
+            with_tails(job, *_candidate(searched, ranked, row), point, trial)
+            for row, point in zip(rows, points, strict=True)
+        ]
+        points = [point for point in tried if point.is_simulated]
+    points = [best, *(point for point in points if (point.plan, point.fleet) != (best.plan, best.fleet))]
+    chips = np.array([-point.fleet_tokens_per_s_per_chip for point in points])
+    yield from (points[place] for place in unbeaten((chips, np.array([point.tpot.mean_s for point in points]))))
 
 
-def _ranked(job: ServingJob, searched: Sequence[_Searched]) -> _Ranked:
-    def joined(columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-        return np.concatenate([np.asarray(column, dtype=np.float64) for column in columns])
-
-    counts = [len(each.found) for each in searched]
-    return _Ranked(
-        of=np.repeat(np.arange(len(searched)), counts),
-        index=np.concatenate([np.arange(count) for count in counts]),
-        usd=joined([_usd(job, each) for each in searched]),
-        ttft_s=joined([each.found.ttft_s for each in searched]),
-        tpot_s=joined([each.found.tpot_s for each in searched]),
-        tokens_per_s_per_chip=joined([each.found.tokens_per_s_per_chip for each in searched]),
-        width_bytes=np.repeat([width_bytes(each.found.table.machine.setting.dtypes) for each in searched], counts),
-        is_elaborate=np.concatenate([each.found.is_elaborate for each in searched]),
-        is_tight=np.concatenate([each.found.is_tight(job.workload.rate) for each in searched]),
-    )
+def _point(job: ServingJob, searched: Sequence[Searched], ranked: Ranked, row: int) -> ServingPoint:
+    found, index = _candidate(searched, ranked, row)
+    return serving_point(found, index, requests_per_s=job.workload.rate)
 
 
-def _usd(job: ServingJob, searched: _Searched) -> NDArray[np.float64]:
-    """Chips of the fleet for the job's rate, or chips over what they yield: all of one kind, at one price."""
-    found, rate = searched.found, job.workload.rate
-    if rate is None:
-        return 1.0 / found.tokens_per_s_per_chip
-    return found.fleet_chips(rate)
-
-
-def _meets(workload: ServingWorkload, ranked: _Ranked, *, share: float = 1.0) -> NDArray[np.bool_]:
-    """Plans whose means are within a share of the limits, whatever these are limits of."""
-    first = np.inf if workload.ttft_s is None else workload.ttft_s * share
-    token = np.inf if workload.tpot_s is None else workload.tpot_s * share
-    return (ranked.ttft_s <= first) & (ranked.tpot_s <= token)
-
-
-def _frontier_points(job: ServingJob, searched: Sequence[_Searched], ranked: _Ranked) -> Iterator[ServingPoint]:
-    """The frontier in full; at a rate, simulated."""
-    for row in _frontier(ranked, _in_time(job.workload, ranked)):
-        found, index = searched[int(ranked.of[row])].found, int(ranked.index[row])
-        point = _point(job, searched, ranked, row)
-        yield with_tails(job, found, index, point, is_limited=False, is_final=False)
-
-
-def _in_time(workload: ServingWorkload, ranked: _Ranked) -> NDArray[np.bool_]:
-    """Rows whose first token is out in time, whatever the rest takes: what the frontier is drawn from."""
-    return ranked.ttft_s <= (np.inf if workload.ttft_s is None else workload.ttft_s)
-
-
-def _quickest_of_the_cheapest(ranked: _Ranked, meets: NDArray[np.bool_]) -> int:
-    """Of the plans within a tie of the cheapest one.
-
-    The widest in precision; of these plain layouts; of these such as have places to spare; of these the
-    quickest per token, then to the first.
-    """
-    rows = np.flatnonzero(meets)
-    cheap = rows[ranked.usd[rows] <= ranked.usd[rows].min() * (1.0 + TIE_FRACTION)]
-    last_to_first = (ranked.ttft_s, ranked.tpot_s, ranked.is_tight, ranked.is_elaborate, -ranked.width_bytes)
-    return int(cheap[np.lexsort([key[cheap] for key in last_to_first])[0]])
-
-
-def _frontier(ranked: _Ranked, meets: NDArray[np.bool_]) -> list[int]:
-    """Rows that no other beats in tokens/s per chip and per user, the cheapest first; of many some.
-
-    Among plans that yield as much to within a tie, and are no slower, the one that is first with its first token.
-    """
-    allowed = np.flatnonzero(meets)
-    rows = allowed[unbeaten((-ranked.tokens_per_s_per_chip[allowed], ranked.tpot_s[allowed]))]
-    if len(rows) > MOST_POINTS:
-        rows = rows[np.unique(np.linspace(0, len(rows) - 1, MOST_POINTS).round().astype(np.int64))]
-    found: dict[int, None] = {}
-    for row in rows:
-        alike = (ranked.tokens_per_s_per_chip >= ranked.tokens_per_s_per_chip[row] * (1.0 - TIE_FRACTION)) & (
-            ranked.tpot_s <= ranked.tpot_s[row]
-        )
-        found[int(allowed[np.where(alike[allowed], ranked.ttft_s[allowed], np.inf).argmin()])] = None
-    chosen = np.array(list(found))
-    return [int(row) for row in chosen[unbeaten((-ranked.tokens_per_s_per_chip[chosen], ranked.tpot_s[chosen]))]]
-
-
-def _point(job: ServingJob, searched: Sequence[_Searched], ranked: _Ranked, row: int) -> ServingPoint:
-    found = searched[int(ranked.of[row])].found
-    return serving_point(found, int(ranked.index[row]), requests_per_s=job.workload.rate)
-
-
-def _late(workload: ServingWorkload, ranked: _Ranked) -> Iterator[Rejected]:
+def _late(workload: ServingWorkload, ranked: Ranked) -> Iterator[Rejected]:
     """Plans that fit, and whose means are beyond the limits."""
     for what, limit_s, times_s in (
         ("their first token takes", workload.ttft_s, ranked.ttft_s),
@@ -359,7 +305,7 @@ def _late(workload: ServingWorkload, ranked: _Ranked) -> Iterator[Rejected]:
             yield Rejected(family=f"{late:,} of {len(times_s):,} that fit", reason=reason, plans=late)
 
 
-def _rejected(searched: Sequence[_Searched]) -> Iterator[Rejected]:
+def _rejected(searched: Sequence[Searched]) -> Iterator[Rejected]:
     for each in searched:
         unfit = each.found.costed - len(each.found.table) - len(each.found.readers)
         if unfit:
@@ -387,7 +333,7 @@ def _no_mesh(meshes: ServingMeshes, where: str, pinned: Mapping[str, int]) -> In
 def _nothing_fits(
     job: ServingJob,
     slices: Sequence[Slice],
-    searched: Sequence[_Searched],
+    searched: Sequence[Searched],
     rejected: tuple[Rejected, ...],
     statistics: SearchStatistics,
 ) -> InfeasibleError:
@@ -422,8 +368,8 @@ def _queued(
 def _too_slow(
     job: ServingJob,
     slices: Sequence[Slice],
-    searched: Sequence[_Searched],
-    ranked: _Ranked,
+    searched: Sequence[Searched],
+    ranked: Ranked,
     rejected: tuple[Rejected, ...],
     statistics: SearchStatistics,
 ) -> InfeasibleError:

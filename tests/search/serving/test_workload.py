@@ -247,7 +247,7 @@ def test_servers_that_are_nearly_full_take_in_simulation_what_the_steady_state_s
     mode: str, lengths: dict[str, object]
 ) -> None:
     steady = served(batch=32, mode=mode, **lengths).best
-    simulated = served(batch=32, mode=mode, rate=0.98 * 20 * steady.requests_per_s, **lengths).best
+    simulated = served(batch=32, mode=mode, rate=0.95 * 20 * steady.requests_per_s, **lengths).best
 
     assert simulated.simulation is not None
     assert simulated.simulation.utilization > 0.75

@@ -131,8 +131,8 @@ class ServingPoint:
         plan: The plan.
         ttft: Time to the first token; tails are not numbers where only means are known.
         tpot: Time per output token.
-        tokens_per_s_per_chip: Output tokens, all chips counted, those that only read prompts too.
-        tokens_per_s_per_user: Of one request.
+        tokens_per_s_per_chip: Output tokens of full servers, all chips counted, those that only read prompts too.
+        tokens_per_s_per_user: Of one request on full servers.
         requests_per_s: Of one server and its share of prefill servers.
         reply_tokens: Of a reply, mean.
         max_concurrency: Sequences that the paged cache of a server has room for.
@@ -170,6 +170,18 @@ class ServingPoint:
     bound_reason: str
     fleet: Fleet | None
     simulation: Simulation | None = None
+
+    @property
+    def user_tokens_per_s(self) -> float:
+        """Output tokens that one request is given in a second: as it was simulated, else of full servers."""
+        return 1.0 / self.tpot.mean_s
+
+    @property
+    def fleet_tokens_per_s_per_chip(self) -> float:
+        """Output tokens that a rate asks of each chip of its fleet; without a rate, what full servers yield."""
+        if self.fleet is None:
+            return self.tokens_per_s_per_chip
+        return self.fleet.requests_per_s * self.reply_tokens / self.fleet.chips
 
     @property
     def is_simulated(self) -> bool:
@@ -232,7 +244,9 @@ class ServeAnswer:
         job: The question.
         best: The cheapest plan that meets the limits.
         interval: Around its times and its throughput.
-        frontier: Plans that no other beats in both tokens/s per chip and tokens/s per user, the cheapest first.
+        frontier: Plans that no other beats in both tokens/s per chip and tokens/s per user, the cheapest first; at a
+            rate, on fleets that serve it.
+        frontier_note: Why the best plan is not among them; "" where it is.
         rejected: Families that were refused, and why.
         narrower: What narrower precisions than the best plan's would bring, each where it saves more than wider ones.
         laws: Of the best plan.
@@ -248,6 +262,7 @@ class ServeAnswer:
     best: ServingPoint
     interval: ServingInterval
     frontier: tuple[ServingPoint, ...]
+    frontier_note: str
     rejected: tuple[Rejected, ...]
     narrower: tuple[DtypeGain, ...]
     laws: DecodeLaws

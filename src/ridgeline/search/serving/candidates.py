@@ -6,7 +6,8 @@ their own, so many that neither kind waits for the other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -27,30 +28,33 @@ from ridgeline.cost.serving.step import serving_pass
 from ridgeline.job.job import TRANSPOSE_AXIS
 from ridgeline.search.serving.plans import (
     CHUNKS,
+    MOST_PREFILL_SHARE,
     decode_memory,
     decode_pass,
     decode_table,
+    finer_batches,
     fits,
+    joined_tables,
     plainest_table,
     prefill_pass,
     prefill_table,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from ridgeline.cost.serving.device import PhaseColumns
     from ridgeline.cost.serving.machine import ServingMachine
-    from ridgeline.job.serving import ServingJob
+    from ridgeline.job.serving import ServingJob, ServingWorkload
     from ridgeline.search.serving.meshes import ServingMesh
     from ridgeline.search.serving.plans import ServingTable
 
     Column = NDArray[np.float64]
 
-MOST_PREFILL_SHARE: Final = 0.9
-"""Share of passes that may read prompts; beyond, requests queue for long, and the mean says little."""
+ROOM_TO_QUEUE: Final = 0.7
+"""Part of the limits that some of the plans which are simulated keep within in steady state: queues have the rest."""
 
 ELABORATE_AXES: Final = frozenset({TRANSPOSE_AXIS, "pp"})
 """Axes of a mesh that few engines have, or that take care to run: plans without are preferred among equals."""
@@ -61,8 +65,8 @@ SPARE_SIGMAS: Final = 3.0
 MOST_SPARE_LOAD: Final = 0.5
 """Share of passes that read prompts up to which requests hardly queue for them."""
 
-MOST_PREFILL_PLANS: Final = 8
-"""Plans of prefill servers that each plan of decode servers is paired with: those that no other beats."""
+PREFILL_STEP: Final = 0.01
+"""Part by which a plan of prefill servers must be cheaper a prompt than all that are quicker, to be worth a look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +106,20 @@ class Candidates:
     def __len__(self) -> int:
         """Candidates."""
         return len(self.decode)
+
+    def some(self, index: NDArray[np.int64] | NDArray[np.bool_]) -> Candidates:
+        """Some of the candidates."""
+        return replace(
+            self,
+            decode=self.decode[index],
+            prefill=self.prefill[index],
+            decode_s=self.decode_s[index],
+            reading_s=self.reading_s[index],
+            ttft_s=self.ttft_s[index],
+            tpot_s=self.tpot_s[index],
+            served_requests_per_s=self.served_requests_per_s[index],
+            servers_ratio=self.servers_ratio[index],
+        )
 
     def meshes_of(self, index: int) -> tuple[int, int]:
         """Which meshes a candidate has: to decode, and to read; −1 for the same."""
@@ -180,8 +198,84 @@ def candidates(
     readers = prefill_table(machine, prefill, prompts=job.plan.prefill_batch)
     costed = len(table) + len(readers)
     table, readers = _fitting(table), _fitting_readers(readers)
-    columns = table.columns
-    decode_s = _wide(serving_pass(machine, decode_pass(columns, machine)).expected_s, table)
+    closest = _closest(machine, decode, job.workload.batch)
+    found = _steady(job, table, readers, costed=costed, closest=closest)
+    bounds = list(limits_of(job.workload))
+    finer = finer_batches(table, _last_within(found, bounds))
+    if len(finer) == 0:
+        return found
+    steps = _steady(job, finer, readers, costed=costed + len(finer), closest=closest)
+    return _without_steps(_joined(found, steps), len(table), bounds)
+
+
+def limits_of(workload: ServingWorkload) -> Iterator[tuple[float, float]]:
+    """Times to the first token, and per token, within which plans are looked for; at a rate also such as leave room."""
+    first, token = (inf if limit_s is None else limit_s for limit_s in (workload.ttft_s, workload.tpot_s))
+    if isfinite(min(first, token)):
+        yield first, token
+        if workload.rate is not None:
+            yield first * ROOM_TO_QUEUE, token * ROOM_TO_QUEUE
+
+
+def _within(found: Candidates, bounds: tuple[float, float]) -> NDArray[np.bool_]:
+    """By row of the table, whether a plan with it is within limits; of prefill servers the batch changes nothing."""
+    first, token = bounds
+    held = (found.tpot_s <= token) & ((found.ttft_s <= first) | (found.prefill >= 0))
+    within = np.zeros(len(found.table), dtype=np.bool_)
+    within[found.decode[held]] = True
+    return within
+
+
+def _last_within(found: Candidates, bounds: Sequence[tuple[float, float]]) -> NDArray[np.int64]:
+    """Rows of the table within limits that the next batch of the same plan is not within, where that would be cheapest.
+
+    What lies between the two is no cheaper than the larger one.
+    """
+    table, usd = found.table, 1.0 / found.tokens_per_s_per_chip
+    is_last = np.zeros(len(table), dtype=np.bool_)
+    for first, token in bounds:
+        is_in_time = (found.ttft_s <= first) | (found.prefill < 0)
+        within = is_in_time & (found.ttft_s <= first) & (found.tpot_s <= token)
+        is_cheap = np.zeros(len(table), dtype=np.bool_)
+        is_cheap[found.decode[is_in_time & (usd < usd[within].min(initial=inf))]] = True
+        last = np.flatnonzero(_within(found, (first, token)))
+        last = last[last + 1 < len(table)]
+        is_last[last] |= is_cheap[last + 1] & ~_within(found, (first, token))[last + 1]
+    last = np.flatnonzero(is_last)
+    return last[table.is_alike(last, last + 1)]
+
+
+def _joined(found: Candidates, steps: Candidates) -> Candidates:
+    """The candidates of both, of the same prefill servers."""
+    names = ("decode_s", "reading_s", "ttft_s", "tpot_s", "served_requests_per_s", "servers_ratio")
+    both: dict[str, Column] = {name: np.concatenate([getattr(found, name), getattr(steps, name)]) for name in names}
+    return replace(
+        steps,
+        table=joined_tables(found.table, steps.table),
+        decode=np.concatenate([found.decode, steps.decode + len(found.table)]),
+        prefill=np.concatenate([found.prefill, steps.prefill]),
+        **both,
+    )
+
+
+def _without_steps(found: Candidates, coarse: int, bounds: Sequence[tuple[float, float]]) -> Candidates:
+    """Of the batches between two that were searched first, those alone that are the last within some limits."""
+    table = found.table
+    order = np.lexsort((table.batch_size, table.chunk_tokens, table.spread, table.mesh))
+    after = np.concatenate([order[1:], order[-1:]])
+    is_kept = np.arange(len(table)) < coarse
+    for each in bounds:
+        within = _within(found, each)
+        is_kept[order] |= within[order] & table.is_alike(order, after) & ~within[after]
+    return found.some(is_kept[found.decode])
+
+
+def _steady(
+    job: ServingJob, table: ServingTable, readers: ServingTable, *, costed: int, closest: PhaseColumns | None
+) -> Candidates:
+    """Plans of servers that decode, alone and with each of those that read."""
+    machine = table.machine
+    decode_s = _wide(serving_pass(machine, decode_pass(table.columns, machine)).expected_s, table)
     both = _interleaved(table, decode_s)
     apart = _disaggregated(job, table, readers, decode_s)
     joined = {name: np.concatenate([both[name], apart[name]]) for name in both}
@@ -198,7 +292,7 @@ def candidates(
         servers_ratio=joined["servers_ratio"],
         server_ratio=job.plan.server_ratio,
         costed=costed,
-        closest=_closest(machine, decode, job.workload.batch),
+        closest=closest,
     )
 
 
@@ -284,7 +378,7 @@ def _disaggregated(job: ServingJob, table: ServingTable, readers: ServingTable, 
     machine = table.machine
     passes = machine.reply_pass_count
     reading_s = _wide(serving_pass(machine, prefill_pass(readers.columns, machine)).expected_s, readers)
-    best = unbeaten((reading_s, reading_s / readers.batch_size))[:MOST_PREFILL_PLANS]
+    best = _worth_reading(reading_s, reading_s / readers.batch_size)
     rows = np.flatnonzero(table.chunk_tokens == 0)
     decode, prefill = (grid.ravel() for grid in np.meshgrid(rows, best, indexing="ij"))
     pass_s, batch = decode_s[decode], table.batch_size[decode]
@@ -306,6 +400,15 @@ def _disaggregated(job: ServingJob, table: ServingTable, readers: ServingTable, 
         "served_requests_per_s": np.asarray(served),
         "servers_ratio": np.asarray(ratio),
     }
+
+
+def _worth_reading(reading_s: Column, prompt_s: Column) -> NDArray[np.int64]:
+    """Plans of prefill servers that no other beats, quicker or cheaper a prompt; of like ones the quickest."""
+    kept: list[int] = []
+    for row in unbeaten((reading_s, prompt_s)).tolist():
+        if not kept or prompt_s[row] < prompt_s[kept[-1]] * (1.0 - PREFILL_STEP):
+            kept.append(row)
+    return np.array(kept, dtype=np.int64)
 
 
 def unbeaten(points: tuple[Column, Column]) -> NDArray[np.int64]:

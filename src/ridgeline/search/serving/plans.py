@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -35,7 +36,13 @@ rank of attention data parallelism, less the sequences that decode)."""
 MOST_SEQUENCES: Final = 16_384
 """Sequences that a server decodes at once, at most."""
 
-PROMPTS: Final = (1, 2, 4, 8)
+MOST_PREFILL_SHARE: Final = 0.9
+"""Share of passes that may read prompts; beyond, requests queue for long, and the mean says little."""
+
+BATCH_STEP: Final = 0.005
+"""Part by which batches differ where a limit falls between two that are searched."""
+
+PROMPTS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Prompts of a pass of a prefill server that are searched, in multiples of what shares out sequences."""
 
 
@@ -75,6 +82,11 @@ class ServingTable:
             chunk_tokens=self.chunk_tokens[index],
         )
 
+    def is_alike(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether two rows differ in nothing but their batch, or are one."""
+        columns = (self.mesh, self.spread, self.chunk_tokens)
+        return np.logical_and.reduce([column[one] == column[other] for column in columns])
+
     @property
     def batch_ways(self) -> NDArray[np.float64]:
         """Devices, or groups of them, that have sequences of their own, by row."""
@@ -108,6 +120,18 @@ class ServingTable:
     def mesh_of(self, index: int) -> ServingMesh:
         """The mesh of a row."""
         return self.meshes[int(self.mesh[index])]
+
+
+def joined_tables(one: ServingTable, other: ServingTable) -> ServingTable:
+    """The plans of both, of the same meshes."""
+    return ServingTable(
+        machine=one.machine,
+        meshes=one.meshes,
+        mesh=np.concatenate([one.mesh, other.mesh]),
+        batch_size=np.concatenate([one.batch_size, other.batch_size]),
+        spread=np.concatenate([one.spread, other.spread]),
+        chunk_tokens=np.concatenate([one.chunk_tokens, other.chunk_tokens]),
+    )
 
 
 def decode_pass(columns: PhaseColumns, machine: ServingMachine, *, chunk_tokens: Number = 0.0) -> Pass:
@@ -187,17 +211,63 @@ def decode_table(
     cache: CacheSplit | None = None,
 ) -> ServingTable:
     """Every plan of servers that decode; a chunk of 0 is for servers that do nothing else."""
-    least = plainest_table(machine, meshes, batch=batch, cache=cache)
-    room, _ = concurrency(least.columns, machine, chunk_tokens=0.0)
-    most = np.broadcast_to(np.asarray(room), len(least))
-    rows = [
-        (least.mesh[row], sequences, least.spread[row], chunk)
-        for row in range(len(least))
-        for sequences in _batches(meshes[int(least.mesh[row])].least_batch, float(most[row]), batch)
-        for chunk in chunks
+    least = _crossed(plainest_table(machine, meshes, batch=batch, cache=cache), chunks)
+    most = np.maximum(np.minimum(most_sequences(least), _most_read_sequences(least)), least.batch_size)
+    sizes = [list(_batches(mesh.least_batch, batch)) for mesh in meshes]
+    batches = [
+        (row, size)
+        for row, mesh in enumerate(map(int, least.mesh))
+        for size in _with_all(sizes[mesh], meshes[mesh].least_batch, float(most[row]), batch)
     ]
-    columns = np.array(rows, dtype=np.float64).reshape(-1, 4)
-    return _table(machine, meshes, columns[:, 0].astype(np.int64), columns[:, 1], columns[:, 2], columns[:, 3])
+    rows, counts = np.array(batches, dtype=np.int64).reshape(-1, 2).T
+    return replace(least.rows(rows), batch_size=counts.astype(np.float64))
+
+
+def _crossed(table: ServingTable, chunks: Sequence[int]) -> ServingTable:
+    """Every plan with every piece of prompts."""
+    rows, pieces = np.meshgrid(np.arange(len(table)), np.array(chunks, dtype=np.float64), indexing="ij")
+    return replace(table.rows(rows.ravel()), chunk_tokens=pieces.ravel())
+
+
+def most_sequences(table: ServingTable) -> NDArray[np.float64]:
+    """Sequences that plans have room for beside what their passes make, which more sequences make more of.
+
+    Beside what few of them make, more seem to fit than do; beside what so many make, fewer than could. Memory is a line
+    between the two, or bends upwards, so that what the line says does fit.
+    """
+
+    def spare_bytes(batch_size: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What so many leave free, and how many there is room for beside what they make."""
+        columns = replace(table, batch_size=batch_size).columns
+        memory = decode_memory(columns, table.machine, chunk_tokens=table.chunk_tokens)
+        free = engine_bytes(table.machine) - memory.total_bytes
+        room = batch_size * (1.0 + free / own_cache_bytes(memory))
+        return np.broadcast_to(np.asarray(free), len(table)), np.maximum(room, table.batch_size)
+
+    _, above = spare_bytes(table.batch_size)
+    lacking, below = spare_bytes(above)
+    spared, _ = spare_bytes(below)
+    part = np.divide(spared, spared - lacking, out=np.zeros(len(table)), where=spared > lacking)
+    return below + np.clip(part, 0.0, 1.0) * (above - below)
+
+
+def _most_read_sequences(table: ServingTable) -> NDArray[np.float64]:
+    """Sequences of interleaved servers whose prompts are read in as large a share of passes as may be."""
+    lengths = table.machine.setting.lengths
+    most = MOST_PREFILL_SHARE * table.machine.reply_pass_count * table.chunk_tokens / lengths.mean_read_tokens
+    return np.where(table.chunk_tokens > 0, most * table.batch_ways, np.inf)
+
+
+def finer_batches(table: ServingTable, rows: NDArray[np.int64]) -> ServingTable:
+    """Plans between each of these rows and the next, which is alike but for its batch: each `BATCH_STEP` larger."""
+    found: list[tuple[int, int]] = []
+    for row in rows.tolist():
+        least = table.mesh_of(row).least_batch
+        size, end = int(table.batch_size[row]), int(table.batch_size[row + 1])
+        while (size := size + max(int(size * BATCH_STEP) // least, 1) * least) < end:
+            found.append((row, size))
+    finer, sizes = np.array(found, dtype=np.int64).reshape(-1, 2).T
+    return replace(table.rows(finer), batch_size=sizes.astype(np.float64))
 
 
 def prefill_table(machine: ServingMachine, meshes: Sequence[ServingMesh], *, prompts: int | None) -> ServingTable:
@@ -239,12 +309,20 @@ def _spreads(mesh: ServingMesh, tree: ModelTree, cache: CacheSplit | None) -> tu
     return (0.0, 1.0) if cache is None else (float(cache == "spread"),)
 
 
-def _batches(least: int, room_size: float, pinned: int | None) -> Iterator[int]:
-    """The pinned batch; or multiples of what shares out sequences, each half as much again or a third more, and all."""
+def _batches(least: int, pinned: int | None) -> Iterator[int]:
+    """The pinned batch; or multiples of what shares out sequences, each half as much again or a third more."""
     if pinned is not None:
         if pinned % least == 0:
             yield pinned
         return
-    largest = int(min(room_size, MOST_SEQUENCES)) // least * least
     sizes = {least * scale * step // 2 for power in range(15) for scale in (2**power,) for step in (2, 3)}
-    yield from sorted(size for size in sizes | {largest} if least <= size <= largest and size % least == 0)
+    yield from sorted(size for size in sizes if least <= size <= MOST_SEQUENCES and size % least == 0)
+
+
+def _with_all(sizes: Sequence[int], least: int, room_size: float, pinned: int | None) -> Sequence[int]:
+    """Those that there is room for, and as many as there is room for; a pinned one as it is."""
+    if pinned is not None:
+        return sizes
+    largest = int(min(room_size, MOST_SEQUENCES)) // least * least
+    below = sizes[: bisect_left(sizes, largest)]
+    return [*below, largest] if largest >= least else below

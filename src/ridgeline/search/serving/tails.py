@@ -7,8 +7,8 @@ added, of the kind that keeps them waiting.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from math import ceil, floor, isfinite
+from dataclasses import dataclass, replace
+from math import ceil, floor, inf, isfinite
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ridgeline.job.traffic import Requests, Traffic
@@ -18,6 +18,7 @@ from ridgeline.search.engine.latency import served_latency
 from ridgeline.search.engine.load import load_of
 from ridgeline.search.engine.setting import Disaggregated, Interleaved
 from ridgeline.search.serving.answer import Simulation
+from ridgeline.search.serving.queues import GROWTH
 from ridgeline.search.serving.sample import FleetSample, fleet_sample
 from ridgeline.search.serving.simulated import engine_of
 
@@ -40,22 +41,34 @@ MOST_TRACED_REQUESTS: Final = 100_000
 NUM_FEW_TRACED_REQUESTS: Final = 5_000
 """The same for each of many plans."""
 
-GROWTH: Final = 0.1
-"""Part by which servers grow where they do not suffice; at least one is added."""
-
 MOST_GROWTH: Final = 4
 """Times as many servers as a steady state takes, at most: where these do not suffice, no number does."""
 
 _ENOUGH: Final = 4_000
 """Requests whose mean says how much they ask for."""
 
-_Counts: TypeAlias = "tuple[int, int]"
+Counts: TypeAlias = "tuple[int, int]"
 """Servers that decode, or do both, and servers that only read prompts."""
 
 
-def with_tails(
-    job: ServingJob, found: Candidates, index: int, point: ServingPoint, *, is_limited: bool, is_final: bool
-) -> ServingPoint:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """How a plan is tried.
+
+    Attributes:
+        is_limited: Whether there must be so many servers that the limits hold, too.
+        is_final: Whether requests are to be as many as their tails need.
+        most_chips: Beyond which no servers are added: with more, the plan is of no interest.
+        sufficed: Servers that held the limits for fewer requests: one step before them is tried first.
+    """
+
+    is_limited: bool
+    is_final: bool = False
+    most_chips: float = inf
+    sufficed: Counts | None = None
+
+
+def with_tails(job: ServingJob, found: Candidates, index: int, point: ServingPoint, trial: Trial) -> ServingPoint:
     """The plan as requests meet it: times as simulated, with as many servers as that takes.
 
     The plan stays as it is without a rate, and where no number of servers keeps up.
@@ -65,22 +78,25 @@ def with_tails(
         found: Of which the plan is one.
         index: Which.
         point: The plan, in steady state.
-        is_limited: Whether there must be so many servers that the limits hold, too.
-        is_final: Whether requests are to be as many as their tails need.
+        trial: How it is tried.
     """
     workload, first = job.workload, point.fleet
     if workload.rate is None or first is None:
         return point
     engine, ranks = engine_of(job, found, index, point), found.table.mesh_of(int(found.decode[index])).batch_ways
-    counts, met = _enough(job, engine, first, ranks, is_final=is_final), point
-    most = MOST_GROWTH * sum(counts)
+    counts, met = _enough(job, engine, first, ranks, is_final=trial.is_final), point
+    if trial.sufficed is not None and job.plan.server_ratio is None:
+        counts = max(counts[0], _fewer(trial.sufficed[0])), max(counts[1], _fewer(trial.sufficed[1]))
+    most = min(MOST_GROWTH * sum(counts), trial.most_chips / found.table.machine.hardware.num_chips)
     while sum(counts) <= most:
-        sample = _sample(workload, point, counts, ranks, is_final=is_final)
-        served = serve(_requests(workload, sample, is_final=is_final), replace(engine, fleet=_fleet(engine, sample)))
+        sample = _sample(workload, point, counts, ranks, is_final=trial.is_final)
+        served = serve(
+            _requests(workload, sample, is_final=trial.is_final), replace(engine, fleet=_fleet(engine, sample))
+        )
         latency = served_latency(served, is_replay=workload.trace is not None)
         if latency.is_stable:
             met = _simulated(workload, point, latency, counts, share=sample.num_ranks / (counts[0] * ranks))
-        short = _short(workload, latency, served, sample, is_limited=is_limited)
+        short = _short(workload, latency, served, sample, is_limited=trial.is_limited)
         if not any(short):
             break
         counts = _grown(job, counts, short)
@@ -99,7 +115,7 @@ def limit_of(times: Quantiles, of: Statistic) -> float:
     return {"mean": times.mean_s, "p50": times.p50_s, "p90": times.p90_s, "p99": times.p99_s}[of]
 
 
-def _enough(job: ServingJob, engine: Engine, first: Fleet, ranks: int, *, is_final: bool) -> _Counts:
+def _enough(job: ServingJob, engine: Engine, first: Fleet, ranks: int, *, is_final: bool) -> Counts:
     """The least servers that requests do not ask more of than they can do: what comes next is chance."""
     one_each = FleetSample(num_ranks=ranks, num_readers=1, requests_per_s=first.requests_per_s, num_requests=_ENOUGH)
     requests = _requests(job.workload, one_each, is_final=is_final)
@@ -115,7 +131,7 @@ def _enough(job: ServingJob, engine: Engine, first: Fleet, ranks: int, *, is_fin
 
 
 def _sample(
-    workload: ServingWorkload, point: ServingPoint, counts: _Counts, ranks: int, *, is_final: bool
+    workload: ServingWorkload, point: ServingPoint, counts: Counts, ranks: int, *, is_final: bool
 ) -> FleetSample:
     """The part of the fleet that is simulated: of a trace, all."""
     servers, readers = counts
@@ -134,7 +150,7 @@ def _requests(workload: ServingWorkload, sample: FleetSample, *, is_final: bool)
     """Those of the trace, or some that come at random to a part of the fleet."""
     if workload.trace is not None:
         return busiest(workload.trace.requests, MOST_TRACED_REQUESTS if is_final else NUM_FEW_TRACED_REQUESTS)
-    return draw_requests(
+    drawn = draw_requests(
         Traffic(
             requests_per_s=sample.requests_per_s,
             prompt=workload.prompts,
@@ -142,6 +158,8 @@ def _requests(workload: ServingWorkload, sample: FleetSample, *, is_final: bool)
             num_requests=sample.num_requests,
         )
     )
+    asked_s = drawn.count / sample.requests_per_s  # a sample that comes quicker than it should asks for more servers
+    return replace(drawn, arrival_s=drawn.arrival_s * (asked_s / float(drawn.arrival_s[-1])))
 
 
 def busiest(requests: Requests, count: int) -> Requests:
@@ -171,7 +189,7 @@ def _short(
     return (not token, not first) if sample.num_readers else (not (first and token), False)
 
 
-def _grown(job: ServingJob, counts: _Counts, short: tuple[bool, bool]) -> _Counts:
+def _grown(job: ServingJob, counts: Counts, short: tuple[bool, bool]) -> Counts:
     """More servers of the kind that is short; of both in a ratio that is pinned."""
     if job.plan.server_ratio is not None:
         readers, writers = job.plan.server_ratio
@@ -184,8 +202,13 @@ def _more(count: int) -> int:
     return count + max(ceil(GROWTH * count), 1)
 
 
+def _fewer(count: int) -> int:
+    """As many as one step before."""
+    return count - max(ceil(GROWTH / (1 + GROWTH) * count), 1)
+
+
 def _simulated(
-    workload: ServingWorkload, point: ServingPoint, latency: Latency, counts: _Counts, *, share: float
+    workload: ServingWorkload, point: ServingPoint, latency: Latency, counts: Counts, *, share: float
 ) -> ServingPoint:
     """The plan with what was simulated of this share of its fleet; of replies of one token, times per token as before.
 
@@ -208,7 +231,7 @@ def _simulated(
     )
 
 
-def _resized(fleet: Fleet, counts: _Counts) -> Fleet:
+def _resized(fleet: Fleet, counts: Counts) -> Fleet:
     chips = sum(counts) * (fleet.chips // (fleet.servers + fleet.prefill_servers))
     resized = replace(fleet, servers=counts[0], prefill_servers=counts[1], chips=chips)
     hourly, million = fleet.usd_per_hour, fleet.usd_per_million_output_tokens

@@ -13,14 +13,14 @@ from ridgeline.cost.serving.steady import prefill_share
 from ridgeline.job.job import TRANSPOSE_AXIS
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.job.traffic import EmpiricalLength, FixedLength, LognormalLength, UniformLength
-from ridgeline.search.serving.candidates import MOST_PREFILL_SHARE
-from ridgeline.search.serving.dtypes import dtypes_in_words, weights_in_words, with_dtypes
-from ridgeline.search.serving.plans import decode_memory, own_cache_bytes
-from ridgeline.search.serving.tails import limit_of
+from ridgeline.search.serving.candidates import ELABORATE_AXES
+from ridgeline.search.serving.dtypes import dtypes_in_words, weights_in_words, width_bytes, with_dtypes
+from ridgeline.search.serving.plans import MOST_PREFILL_SHARE, decode_memory, own_cache_bytes
+from ridgeline.search.serving.tails import in_limits, limit_of
 from ridgeline.units import format_bytes, format_count, format_fraction, format_seconds, format_things
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ridgeline.cost.serving.device import PhaseColumns
     from ridgeline.job.serving import ServingJob, ServingWorkload, Statistic
@@ -194,6 +194,29 @@ def serving_notes(job: ServingJob, best: ServingPoint) -> tuple[str, ...]:
     if dtypes.kv_cache == "fp4" and "fp4" not in chip.peak_flops_per_s:
         found.append(f"{chip.title} has no fp4: no engine that is known keeps a KV cache in it there.")
     return tuple(found)
+
+
+def beaten_reason(workload: ServingWorkload, best: ServingPoint, frontier: Sequence[ServingPoint]) -> str:
+    """Why the plan that is taken is not on the frontier; "" where it is."""
+    yields, user = best.fleet_tokens_per_s_per_chip, best.user_tokens_per_s
+    beating = [
+        point
+        for point in frontier
+        if point.fleet_tokens_per_s_per_chip >= yields and point.user_tokens_per_s >= user and point is not best
+    ]
+    if best in frontier or not beating:
+        return ""
+    other = beating[0]
+    where = f"batch {other.plan.batch}, {mesh_in_words(other.plan.decode)} on {other.plan.slice}, beats it in both"
+    if not all(in_limits(workload, other.ttft, other.tpot)):
+        reason = "is beyond the limits"
+    elif not ELABORATE_AXES.isdisjoint({*other.plan.decode, *other.plan.prefill}):
+        reason = "needs tp_transpose or pp for as few chips"
+    elif width_bytes(other.plan.dtypes) < width_bytes(best.plan.dtypes):
+        reason = "is narrower in precision for as few chips"
+    else:
+        reason = "within a tie, and the chosen plan has its first tokens earlier, or more places to spare"
+    return f"the chosen plan is not among these: {where}, but {reason}"
 
 
 def nothing_fits_reasons(job: ServingJob, found: Candidates) -> list[str]:
