@@ -8,6 +8,7 @@ import pytest
 
 from ridgeline.errors import InputError
 from ridgeline.search.engine.fleet import serve
+from ridgeline.search.engine.latency import served_latency
 from ridgeline.search.engine.setting import Disaggregated, Interleaved, Speculation
 from ridgeline.search.engine.times import StepTable
 from tests.search.engine.setups import ONE_SECOND, PAPER, limited, requests_of, scheduled
@@ -23,6 +24,14 @@ def test_separate_prefill_stops_the_sequences_that_run() -> None:
     assert served.first_token_s.tolist() == [1.0, 3.0]
     assert served.finish_s.tolist() == [5.0, 4.0]
     assert (served.busy_s, served.running_s, served.passes) == (5.0, 0 + 1 + 1 + 2 + 1, 3)
+
+
+def test_utilization_leaves_out_what_servers_do_once_nothing_comes_any_more() -> None:
+    # One server works from 0 to 5, and the last request comes at 1.5: until then it always works. A second one, idle
+    # until then, and at work from 1.5 to 3.5, makes it a half.
+    assert served_latency(serve(TWO, PAPER)).utilization == pytest.approx(1.0)
+    both = served_latency(serve(TWO, replace(PAPER, fleet=Interleaved(num_servers=2))))
+    assert both.utilization == pytest.approx(0.5)
 
 
 def test_chunks_of_a_prompt_ride_on_decode_passes_and_lengthen_them() -> None:

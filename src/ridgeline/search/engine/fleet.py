@@ -126,9 +126,23 @@ def _served(
         finish_s=finish_s,
         preemptions=sum(len(log.preemptions) for _, log in logs),
         busy_s=sum(sum(log.busy_s) for _, log in logs),
+        drain_s=_drain_s(requests, logs, prefilled),
         prefill_busy_s=0.0 if prefilled is None else prefilled.busy_s,
         running_s=sum(sum(log.running_s) for _, log in logs),
         passes=sum(sum(log.decode_passes) for _, log in logs),
         load=load_of(requests, engine),
         fleet=engine.fleet,
     )
+
+
+def _drain_s(requests: Requests, logs: list[tuple[NDArray[np.int64], Log]], prefilled: Prefilled | None) -> float:
+    """Work after the last request came: from then on a server has all that it will be given, and works to its end.
+
+    Passes over prompts hold several requests: each is counted once.
+    """
+    last_s = float(requests.arrival_s[-1])
+    drained_s = sum(max(max(log.finish_s, default=0.0) - last_s, 0.0) for _, log in logs)
+    if prefilled is None:
+        return drained_s
+    passes = np.unique(np.stack([prefilled.start_s, prefilled.end_s]), axis=1)
+    return drained_s + float(np.maximum(passes[1] - np.maximum(passes[0], last_s), 0.0).sum())

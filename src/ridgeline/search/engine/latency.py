@@ -38,6 +38,7 @@ class Served:
         preemptions: Times that a sequence lost its pages and was read anew.
         busy_s: Seconds in which servers worked, summed over servers; of prefill servers apart in `prefill_busy_s`.
         prefill_busy_s: Seconds of prefill servers; 0 where there are none.
+        drain_s: Seconds that servers worked after the last request came, both kinds together.
         running_s: Integral of running sequences over time.
         passes: Passes that decoded, all servers.
         load: Work that arrives over what the servers can do; from 1 on no steady state exists.
@@ -52,6 +53,7 @@ class Served:
     preemptions: int
     busy_s: float
     prefill_busy_s: float
+    drain_s: float
     running_s: float
     passes: int
     load: Load
@@ -82,7 +84,7 @@ class Latency:
         queueing: From arrival to the start of prefill.
         requests_per_s: Served.
         output_tokens_per_s: Served.
-        utilization: Part of the time in which servers work.
+        utilization: Part of the time in which servers work, while requests come; of a replay, of all the time.
         num_running: Sequences that run at a time, mean over time, of all servers.
         num_preemptions_per_request: How often a sequence is read anew.
     """
@@ -127,7 +129,7 @@ def served_latency(served: Served, *, is_replay: bool = False) -> Latency:
         queueing=_quantiles(start_s - arrival_s, says),
         requests_per_s=rates[0],
         output_tokens_per_s=rates[1],
-        utilization=(served.busy_s + served.prefill_busy_s) / (_num_servers(served.fleet) * makespan_s),
+        utilization=_utilization(served, makespan_s if is_replay else float(served.requests.arrival_s[-1]), makespan_s),
         num_running=served.running_s / makespan_s if says else float("nan"),
         num_preemptions_per_request=served.preemptions / served.requests.count,
     )
@@ -158,6 +160,16 @@ def _rates(served: Served, until_s: float) -> tuple[float, float]:
         done &= served.finish_s > since_s
     span_s = until_s - since_s
     return float(done.sum()) / span_s, float(served.requests.output_tokens[done].sum()) / span_s
+
+
+def _utilization(served: Served, until_s: float, makespan_s: float) -> float:
+    """Part of the time up to a moment, the last arrival or the end of all, in which servers work."""
+    worked_s = served.busy_s + served.prefill_busy_s
+    if until_s < makespan_s and until_s > 0:
+        worked_s = max(worked_s - served.drain_s, 0.0)
+    else:
+        until_s = makespan_s
+    return worked_s / (_num_servers(served.fleet) * until_s)
 
 
 def _num_servers(fleet: Fleet) -> int:
