@@ -145,6 +145,7 @@ def test_the_benchmark_of_a_table_limits_its_engine_by_what_it_thinks_memory_has
     assert engine.max_sequences == 256 * ceil(thought / 256)
     assert engine.pass_tokens == 2048  # thought · (1 + 128/2,048) is fewer
     assert (engine.graph_sizes[-2:], engine.num_requests) == ((1024, engine.max_sequences), 3000)
+    assert (engine.cache_share, engine.sampler_bytes) == (0.95, 2 + 4 + 4 + 4 + 8 + 8)
 
 
 def test_a_table_of_a_mixture_has_attention_in_ranks_whatever_it_calls_them(tmp_path: Path) -> None:
@@ -246,3 +247,11 @@ def test_every_published_record_of_a_server_is_used_or_has_a_reason() -> None:
 
     assert len({case.id for case in found.serving}) + len(found.skipped) == 28 + 327 + 714
     assert len(found.serving) > 1200
+
+
+def test_an_engine_that_knew_tensor_parallelism_alone_has_all_gpus_of_its_server(tmp_path: Path) -> None:
+    row = {**MLPERF, "gpu": "NVIDIA L40S", "framework": "vLLM 0.5.2"}
+    (stated, default), _ = read(tmp_path, row, {**row, "id": "d", "system": "8xL40S-default_config"})
+
+    # 68.98e9 weights in fp8: 1.9 times that is more than two GPUs of 48 GB have, and less than four.
+    assert [dict(case.job.plan.decode) for case in (stated, default)] == [{"tp": 4}, {"tp": 8}]

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from math import ceil, log2
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from ridgeline.cost.columns import MESH_AXES_OF
 from ridgeline.cost.serving.device import PhaseColumns, cache_bytes, cached_attentions, held_weight_bytes
-from ridgeline.cost.serving.memory import engine_bytes
+from ridgeline.cost.serving.memory import engine_bytes, vocabulary_size
 from ridgeline.cost.serving.step import host_s, serving_pass
 from ridgeline.cost.work import larger, smaller
 from ridgeline.errors import InfeasibleError, InputError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from ridgeline.cost.serving.efficiency import ServingEfficiency
     from ridgeline.cost.serving.machine import Pass, ServingMachine
+    from ridgeline.cost.training.memory import MemoryColumns
     from ridgeline.cost.work import Number, Part
     from ridgeline.job.serving import ServingJob
     from ridgeline.search.serving.offline import Stretch
@@ -53,6 +55,8 @@ class EngineSettings:
         pass_tokens: Most tokens of a pass, of each rank that has sequences of its own.
         max_sequences: Most sequences that it decodes at once; None for as many as memory holds.
         memory_share: Part of a chip's memory that it takes; None for the usual.
+        cache_share: Part of what weights and passes leave of that which its caches take.
+        sampler_bytes: Memory that it sets aside to sample, for each logit of the most sequences of a rank.
         cache_room: Tokens of each sequence's cache that a pass reads, filled or not; None for those that are filled.
         prompts_apart: Whether a pass that reads takes one prompt, whatever the ranks.
         burst_share: Part of a run's requests that come at once, when it begins: those that clients keep at hand.
@@ -73,6 +77,8 @@ class EngineSettings:
     pass_tokens: int = PASS_TOKENS
     max_sequences: int | None = None
     memory_share: float | None = None
+    cache_share: float = 1.0
+    sampler_bytes: float = 0.0
     cache_room: int | None = None
     prompts_apart: bool = False
     burst_share: float = 0.0
@@ -332,12 +338,28 @@ def _sequences(
         usable = min(settings.memory_share * chip.hbm_bytes, chip.usable_hbm_bytes) / chip.devices_per_chip
     lengths = machine.setting.lengths
     filled = 1.0 if settings.reserves_replies else lengths.context_tokens / lengths.mean_end_tokens
-    room = int((usable - (float(memory.total_bytes) - float(each))) / float(each) / filled) * ranks
+    left = usable - (float(memory.total_bytes) - float(each)) - _set_aside_bytes(settings, machine, memory, columns)
+    room = int(settings.cache_share * left / float(each) / filled) * ranks
     asked = job.workload.batch
     if room < 1 and asked is None:
         raise InfeasibleError("the server does not fit in memory", reasons=[], fix="more chips", answer=None)
     most = min(settings.max_sequences or MOST_SEQUENCES, room if room >= 1 else MOST_SEQUENCES)
     return max(min(asked or MOST_SEQUENCES, most), 1)
+
+
+def _set_aside_bytes(
+    settings: EngineSettings, machine: ServingMachine, memory: MemoryColumns, columns: PhaseColumns
+) -> float:
+    """Memory of a device beside what its own tokens take: what samples, and what other ranks' tokens take in experts.
+
+    Ranks gather the tokens of all before their experts, which have room for each of them.
+    """
+    gathered = float(columns.degree(MESH_AXES_OF["experts"]))
+    of_others = (gathered - 1.0) * float(memory.parts["layer_working_set"])
+    if not settings.sampler_bytes or settings.max_sequences is None:
+        return of_others
+    sequences = settings.max_sequences / float(columns.rank_degree)
+    return of_others + settings.sampler_bytes * sequences * float(vocabulary_size(machine.setting))
 
 
 def _with_passes(

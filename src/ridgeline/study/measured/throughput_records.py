@@ -19,8 +19,9 @@ from ridgeline.study.measured.records import as_record, number, record_id, recor
 from ridgeline.study.measured.serving_case import ServingCase
 from ridgeline.study.measured.serving_job import Served, checkpoint_dtypes, has_experts, model_named, served_job
 from ridgeline.study.measured.trtllm_bench import (
-    MEMORY_SHARE,
+    CACHE_SHARE,
     NUM_REQUESTS,
+    SAMPLER_BYTES,
     bench_limits,
     graph_sizes,
     requests_in_memory,
@@ -49,7 +50,8 @@ _MOST_GPUS: Final = 8
 _DEFAULT: Final = "default_config"
 _SEQUENCES_OF_V0: Final = 256
 """Of vLLM as it is without flags before its engine V1 (2024): `max_num_seqs`; it reads prompts in passes of their own,
-and its cache is as wide as activations."""
+and its cache is as wide as activations. One engine has all GPUs of a server: it knew tensor parallelism alone (v0.5.1,
+docs/source/serving/distributed_serving.rst)."""
 
 _TABLED: Final = "max-throughput"
 """Of TensorRT-LLM's tables. What they call TP of mixtures is attention in ranks, beside experts that are split over
@@ -144,7 +146,9 @@ def _of_bench(engine: EngineSettings, model: ModelSpec, chip: Chip, served: Serv
         engine,
         max_sequences=limits.max_sequences * served.mesh["ep"],
         pass_tokens=limits.pass_tokens,
-        memory_share=MEMORY_SHARE,
+        memory_share=1.0,
+        cache_share=CACHE_SHARE,
+        sampler_bytes=SAMPLER_BYTES,
         streams=False,
         graph_sizes=graph_sizes(limits),
         num_requests=NUM_REQUESTS.get((served.prompt_len, served.generate_len)),
@@ -166,10 +170,10 @@ def _of_mlperf(name: str, record: Record) -> ServingCase:
         raise unusable("neither tokens nor samples a second", None, key="tokens_per_s_total")
     model, length = model_named(text(record, "model")), round(total / samples_per_s)
     _, chip = _machine(record, gpus)
-    of_server = _gpus_of_server(model, chip, gpus)
+    is_default = _DEFAULT in text(record, "system")
+    of_server = min(gpus, _MOST_GPUS) if is_default else _gpus_of_server(model, chip, gpus)
     machine, _ = _machine(record, of_server)
     narrowest = "fp4" if "fp4" in chip.peak_flops_per_s else "fp8"
-    is_default = _DEFAULT in text(record, "system")
     kv_cache = "bf16" if is_default else "fp8"
     served = Served(
         model=model.name,

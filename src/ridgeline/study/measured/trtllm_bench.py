@@ -20,8 +20,14 @@ if TYPE_CHECKING:
     from ridgeline.hardware.chip import Chip
     from ridgeline.model.spec import ModelSpec
 
-MEMORY_SHARE: Final = 0.95
+CACHE_SHARE: Final = 0.95
 """Of the memory that weights leave. Source: TensorRT-LLM v1.0, performance overview, how its tables are made."""
+
+SAMPLER_BYTES: Final = 30.0
+"""Of each logit of the most sequences of a rank: as the head yields it, 2; in f32, 4, and once more where it is worked
+on, 4; to sort, tokens in order, 4, probabilities and tokens sorted, 8, and as much for the sort itself, 8.
+Source: TensorRT-LLM v1.0 and v1.1, whose C++ sampler is the default (pull request 6216): `LogitsProcessor`,
+`DecodingLayerWorkspace`, `getTopPWorkspaceSizes`; CUB, `DeviceSegmentedRadixSort::SortPairsDescending`."""
 
 _GRAPH_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 384, 512, 1024, 2048, 4096, 8192)
 """Source: the same, `cuda_graph_config`."""
@@ -126,7 +132,7 @@ def requests_in_memory(
         for operation, count in attentions
     )
     weights_bytes = float(count_parameters(tree).text) * bytes_each
-    free_bytes = (gpus * chip.hbm_bytes - weights_bytes) * MEMORY_SHARE
+    free_bytes = (gpus * chip.hbm_bytes - weights_bytes) * CACHE_SHARE
     return free_bytes / (tokens * cached * max(bytes_each, 1.0))
 
 
