@@ -58,3 +58,14 @@ def test_a_jobs_capacity_is_the_settings(experts: ExpertKernel, ratio: float | N
     job = job_on("v5e:2x2", model=SPARSE, plan=PlanRequest(experts=experts))
 
     assert training_setting(job, global_batch=256).expert_capacity_ratio == ratio
+
+
+def test_the_product_that_adds_up_what_experts_made_runs_once_though_all_else_of_the_branch_runs_again() -> None:
+    """Only the stream reads what it makes, and the stream is kept as the next layer's input."""
+    setting = replace(setting_on("v5e:2x2", model=SPARSE), expert_capacity_ratio=1.25)
+    step = training_step(setting, one_plan(setting, {"fsdp": 4}, policy="full"))
+    again = [path for path, part in step.walk() if "/recompute/" in path and part.expected_s > 0]
+
+    assert any(path.endswith("dispatch/mask") for path in again)
+    assert any(path.endswith("experts/down") for path in again)
+    assert not any(path.endswith("combine/mask") for path in again)

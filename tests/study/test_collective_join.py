@@ -172,6 +172,20 @@ def test_rows_of_the_table_that_change_devices_stand_for_gathering_it() -> None:
     ]
 
 
+def test_tokens_gathered_to_look_their_rows_up_are_told_where_the_equation_exchanges_rows() -> None:
+    rows = joined(
+        [
+            found("all_to_all", "fsdp", "embedding/tokens", "forward", 1e6),
+            found("all_gather", "fsdp", "embedding/tokens", "forward", 1e3),
+        ],
+        [predicted("all_to_all", "fsdp", "embedding/tokens", "forward", 1e6)],
+    )
+
+    gathered = next(row for row in rows if row.kind == "all_gather")
+    assert "has the table gathered" not in gathered.reason
+    assert all(row.reason != "unexplained" for row in rows)
+
+
 def test_a_chain_of_permutes_stands_for_what_is_missing_beside_what_is_gathered_twice() -> None:
     compiled = [
         found("all_gather", "fsdp", UP, "recompute", count=4.0),

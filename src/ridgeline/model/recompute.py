@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ridgeline.model.accounting import forward_flops_per_token, named_outputs
-from ridgeline.model.operations import Elementwise, Matmul
+from ridgeline.model.operations import Dispatch, Elementwise, Matmul
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -15,9 +15,19 @@ if TYPE_CHECKING:
 _FEEDS_STREAM_ONLY = frozenset({"weighted_sum", "residual"})
 
 
-def recomputable(block: Block, *, last: bool) -> Iterator[Operation]:
-    """The operations of a branch that run again unless their output is kept; `last` is the layer's last branch."""
-    return (operation for operation in block.operations if not (last and _only_feeds_stream(operation, block)))
+def recomputable(block: Block, *, last: bool, combines_by_mask: bool = False) -> Iterator[Operation]:
+    """The operations of a branch that run again unless their output is kept.
+
+    Args:
+        block: The branch.
+        last: It is the layer's last.
+        combines_by_mask: The product that brings tokens back from their experts adds them up too.
+    """
+    return (
+        operation
+        for operation in block.operations
+        if not (last and _only_feeds_stream(operation, block, combines_by_mask=combines_by_mask))
+    )
 
 
 def recomputed_flops_per_token(tree: ModelTree, *, seq_len: int, names: Collection[str], masked: bool = True) -> float:
@@ -50,7 +60,7 @@ def projects_to_stream(operation: Operation) -> bool:
     return isinstance(operation, Matmul) and operation.output.axes == ("embed",)
 
 
-def _only_feeds_stream(operation: Operation, block: Block) -> bool:
+def _only_feeds_stream(operation: Operation, block: Block, *, combines_by_mask: bool) -> bool:
     """Whether an operation of the last block ends in the layer's output, which no backward step asks for.
 
     A post-norm asks for its input; and so the whole branch is recomputed where there is one.
@@ -58,4 +68,5 @@ def _only_feeds_stream(operation: Operation, block: Block) -> bool:
     if any(other.path.endswith("post_norm") for other in block.operations):
         return operation.path == "residual"
     ends = isinstance(operation, Elementwise) and operation.path.split("/")[-1] in _FEEDS_STREAM_ONLY
+    ends = ends or (combines_by_mask and isinstance(operation, Dispatch) and operation.path == "combine")
     return ends or projects_to_stream(operation)

@@ -69,6 +69,9 @@ _OF_WEIGHTS: Final = frozenset({"weights", "expert_weights", "data", "expert_dat
 _GATHERED: Final = frozenset({"weights", "expert_weights"})
 """Those over which weights are gathered, and their gradients scattered."""
 
+_ROWS: Final = "all_to_all"
+"""What moves over such a group and is no weight: rows looked up in a table that is not gathered."""
+
 _RING: Final = "attention over the keys at hand"
 """What runs beside the hand-over of keys and values around a ring."""
 
@@ -189,7 +192,7 @@ def _layer_bytes(job: Job, best: PlanEstimate, collectives: Sequence[CollectiveU
     moved: defaultdict[str, float] = defaultdict(float)
     layers, passes = _layers_and_passes(job, best)
     for use in collectives:
-        if use.group in _OF_WEIGHTS:
+        if use.group in _OF_WEIGHTS and use.kind != _ROWS:
             runs = layers * (1 if use.kind == "all_reduce" else passes)
             moved[use.kind] = max(moved[use.kind], use.array_bytes / runs)
     return dict(moved)
@@ -336,9 +339,13 @@ def _accumulations(setting: TrainingSetting, columns: PlanColumns) -> Iterator[A
         yield AccumulationCost(
             micro_steps=micro_steps,
             gathered_bytes=sum(
-                each.total_bytes for each in step_collectives(setting, other) if each.group in _GATHERED
+                each.total_bytes
+                for each in step_collectives(setting, other)
+                if each.group in _GATHERED and each.kind != _ROWS
             ),
-            exposed_s=sum(shown_s for (_, group, _), (_, shown_s) in times.items() if group in _GATHERED),
+            exposed_s=sum(
+                shown_s for (kind, group, _), (_, shown_s) in times.items() if group in _GATHERED and kind != _ROWS
+            ),
             expected_s=float(step.expected_s),
             needed_bytes=total_bytes,
             verdict=verdict(total_bytes, setting.usable_hbm_bytes),

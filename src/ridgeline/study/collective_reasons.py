@@ -231,10 +231,12 @@ def _exchanged(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]
 
 
 def _looked_up(still: _Open, step: _Step) -> Iterator[tuple[Iterable[int], str]]:
-    """Rows of the embedding table change devices where the equation has the table gathered."""
+    """Rows of the embedding table change devices where the equation has the table gathered, or exchanges others."""
     table = {number: row for number, row in still.items() if _block(row.part) == "embedding"}
     exchanges = [number for number, row in table.items() if row.predicted_bytes is None]
-    yield exchanges, "rows that are looked up change devices; the equation has the table gathered"
+    predicted = {row.kind for row in step.rows if _block(row.part) == "embedding" and row.predicted_bytes is not None}
+    instead = "has the table gathered" if "all_gather" in predicted else "exchanges them in other ways"
+    yield exchanges, f"rows that are looked up change devices; the equation {instead}"
     moved = (row for row in step.rows if _block(row.part) == "embedding" and row.predicted_bytes is None)
     if any(row.found for row in moved):
         yield table.keys() - set(exchanges), "the table stays split; rows that are looked up change devices instead"

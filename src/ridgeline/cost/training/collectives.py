@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from ridgeline.cost.columns import gathered_shards, weight_shards
+from ridgeline.cost.columns import gathered_shards, tokens_per_microbatch, weight_shards
 from ridgeline.cost.placement import groups_of
 from ridgeline.cost.training.held_weights import group_of_replicas, stored_elements, trained_weights
 from ridgeline.cost.training.layer import gathered_tensor_bytes
 from ridgeline.cost.training.step import training_step
+from ridgeline.cost.training.table_rows import exchanged_share
 from ridgeline.model.operations import ExpertMatmul, weights_of
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _of_leaf(
     match group:
         case _ if leaf.phase == "optimizer":
             arrays = [(within, count, leaf.array_bytes)]
-        case "weights" | "expert_weights":
+        case "weights" | "expert_weights" if KINDS[leaf.name.rpartition("/")[2]] != "all_to_all":
             arrays = [
                 (name, count, size_bytes)
                 for name, size_bytes in _gathered(
@@ -114,6 +115,8 @@ def _of_leaf(
             ]
         case "data" | "expert_data":
             arrays = list(_summed(count, leaf, group, setting, columns))
+        case "weights":
+            arrays = [(f"{within}/{leaf.name.rpartition('/')[0]}", count, leaf.array_bytes)]
         case _:
             arrays = [(within, count, leaf.array_bytes)]
     groups = groups_of(distributed=setting.optimizer.distributed)
@@ -134,8 +137,11 @@ def _gathered(
     section: str, group: str, setting: TrainingSetting, columns: PlanColumns, *, is_gather: bool
 ) -> Iterator[tuple[str, Number]]:
     """The weights of a layer, of the embedding or of the head that are stored split: name, and bytes gathered."""
+    rows = tokens_per_microbatch(setting, columns)
     for block in _blocks(section, setting):
         for operation in block.operations:
+            if exchanged_share(operation, rows=rows, setting=setting) > 0:
+                continue
             if isinstance(operation, ExpertMatmul) == (group == "expert_weights"):
                 for tensor in weights_of(operation):
                     if _is_split(tensor, columns, setting) and (is_gather or setting.trains(tensor)):

@@ -132,6 +132,13 @@ def host_part(name: str, phase: Phase, moved_bytes: Number, setting: TrainingSet
     )
 
 
+def read_again(layer: Layer) -> Iterator[Activation]:
+    """The named intermediates that the backward pass reads; what only adds to the next layer's input is never kept."""
+    for block in layer.blocks:
+        for operation in recomputable(block, last=block is layer.blocks[-1]):
+            yield from named_outputs(operation)
+
+
 def named_activations(layer: Layer) -> Iterator[Activation]:
     """The intermediates of a layer that have checkpoint names, in order."""
     for block in layer.blocks:
@@ -164,7 +171,8 @@ def _block(
         return _exposed(transfer_part(name, phase, "tensor", stream, setting=setting), exposed)
 
     forward, recompute, backward = [tensor("input/all_gather", "forward")], list[Part](), list[Part]()
-    repeated = tuple(recomputable(block, last=last))
+    by_mask = setting.expert_capacity_ratio is not None
+    repeated = tuple(recomputable(block, last=last, combines_by_mask=by_mask))
     converting = conversions(block, rows=rows, setting=setting, columns=columns)
     again = 1.0 - columns.saved["*"]
     for operation in block.operations:
@@ -256,6 +264,6 @@ def _offloaded_bytes(
 ) -> Number:
     """Bytes that travel to the host in the forward pass of one layer, and back in its backward pass."""
     moved = columns.offloaded.get(LAYER_INPUT, 0.0) * embed_dim
-    for activation in named_activations(layer):
+    for activation in read_again(layer):
         moved = moved + columns.offloaded.get(activation.name, 0.0) * activation.size
     return moved * rows * setting.activation_bytes / columns.tensor

@@ -41,7 +41,7 @@ from ridgeline.cost.training.held_weights import (
     stored_elements,
     trained_weights,
 )
-from ridgeline.cost.training.layer import gathered_bytes, gathered_tensor_bytes
+from ridgeline.cost.training.layer import gathered_bytes, gathered_tensor_bytes, read_again
 from ridgeline.cost.training.muon import orthogonalization_bytes
 from ridgeline.cost.training.operation import gathered_tokens
 from ridgeline.cost.training.optimizer import matrix_sides, moments_bytes, tensor_moments_bytes
@@ -52,9 +52,7 @@ from ridgeline.cost.training.working_set import block_elements, layers_of_block
 from ridgeline.cost.work import Number, larger, smaller
 from ridgeline.job.job import BYTES_OF
 from ridgeline.job.remat import LAYER_INPUT
-from ridgeline.model.accounting import named_outputs
 from ridgeline.model.operations import Dispatch, Elementwise, Matmul
-from ridgeline.model.recompute import recomputable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -163,7 +161,7 @@ def _kept_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) ->
         stream = embed_dim(setting.tree) / layers_of_block(setting.tree)
         on_host = columns.offloaded.get(LAYER_INPUT, 0.0) * stream
         on_device = columns.saved.get(LAYER_INPUT, 0.0) * stream
-        for activation in _read_again(layer):
+        for activation in read_again(layer):
             width = _kept_width(activation, setting) / activation_shards(activation, columns) * columns.tensor
             on_host = on_host + columns.offloaded.get(activation.name, 0.0) * width
             on_device = on_device + smaller(columns.saved.get(activation.name, 0.0) + columns.saved["*"], 1.0) * width
@@ -176,13 +174,6 @@ def _kept_bytes(setting: TrainingSetting, columns: PlanColumns, rows: Number) ->
         saved_bytes(batch_tokens=in_flight, L=stage, saved_width=device, b_a=b_a),
         saved_bytes(batch_tokens=in_flight, L=stage, saved_width=host, b_a=b_a),
     )
-
-
-def _read_again(layer: Layer) -> Iterator[Activation]:
-    """The named intermediates that the backward pass reads; what only adds to the next layer's input is never kept."""
-    for block in layer.blocks:
-        for operation in recomputable(block, last=block is layer.blocks[-1]):
-            yield from named_outputs(operation)
 
 
 def _kept_width(activation: Activation, setting: TrainingSetting) -> float:
@@ -332,7 +323,7 @@ def _kept_tensors(setting: TrainingSetting, columns: PlanColumns) -> Iterator[tu
     for layer in setting.tree.layers:
         stream = columns.saved.get(LAYER_INPUT, 0.0) * embed_dim(setting.tree) / layers_of_block(setting.tree)
         yield f"{layer.name}/{LAYER_INPUT}", stream * per_element * layer.count
-        for activation in _read_again(layer):
+        for activation in read_again(layer):
             kept = columns.saved.get(activation.name, 0.0) * _kept_width(activation, setting)
             yield f"{layer.name}/{activation.name} (kept)", kept * per_element * layer.count
 

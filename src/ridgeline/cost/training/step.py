@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ridgeline.cost.collectives import gather, permute, reduce
 from ridgeline.cost.columns import TENSOR_AXES, PlanColumns, TrainingSetting, tokens_per_microbatch
 from ridgeline.cost.laws.pipeline import bubble_ratio
@@ -27,6 +29,7 @@ from ridgeline.cost.training.pipeline import (
     spared_share,
     worked_share,
 )
+from ridgeline.cost.training.table_rows import exchanged_share, row_exchange
 from ridgeline.cost.work import Hiding, Number, Part, Work, in_sequence, larger, overlapped, scaled, smaller
 from ridgeline.model.operations import Lookup, Matmul
 
@@ -159,7 +162,7 @@ def _layers(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> tup
 
 
 def _embedding(setting: TrainingSetting, columns: PlanColumns, rows: Number) -> Part:
-    """Lookups, and the gather of a table whose width is sharded."""
+    """Lookups, and the gather of a table whose width is sharded, or the exchange of the rows looked up in it."""
     return _outside("embedding", setting.tree.embedding, setting, columns, rows)
 
 
@@ -172,20 +175,28 @@ def _outside(name: str, block: Block, setting: TrainingSetting, columns: PlanCol
     """A block outside the layers: forward, recomputation of tiled logits, backward, its weights gathered behind."""
     forward: list[Part] = []
     backward: list[Part] = []
+    needed: Number = 0.0
     for operation in block.operations:
         cost = operation_cost(operation, rows=rows, setting=setting, columns=columns)
-        forward.extend(cost.forward)
-        backward[:0] = cost.backward
+        forward.extend(
+            (*cost.forward, *row_exchange(operation, "forward", rows=rows, setting=setting, columns=columns))
+        )
+        backward[:0] = (
+            *row_exchange(operation, "backward", rows=rows, setting=setting, columns=columns),
+            *cost.backward,
+        )
         if setting.vocab_tiling > 1 and isinstance(operation, Matmul):
             again = [replace(part, phase="recompute") for part in cost.forward]
             backward.insert(0, in_sequence("recompute", "recompute", again))
-    needed = gathered_bytes(block.operations, columns=columns, element_bytes=setting.compute_bytes)
+        whole_bytes = gathered_bytes([operation], columns=columns, element_bytes=setting.compute_bytes)
+        needed = needed + whole_bytes * (1.0 - exchanged_share(operation, rows=rows, setting=setting))
     gathers, sums = gather_and_sum_trained("weights", block.operations, needed, setting=setting, columns=columns)
+    times = columns.microsteps * np.where(np.asarray(needed) > 0, 1.0, 0.0)
     return overlapped(
         name,
         "step",
         in_sequence("compute", "step", [*forward, *backward], times=columns.microsteps),
-        [scaled(gathers, columns.microsteps), scaled(sums, columns.microsteps)],
+        [scaled(gathers, times), scaled(sums, times)],
         hiding=setting.hiding,
     )
 
