@@ -166,6 +166,13 @@ def test_attention_that_is_not_fused_is_so_whatever_a_remark_says_of_later_kerne
         assert job_of(attention={"attention": said}).plan.attention.kernel == "dot_product"
 
 
+def test_pytorch_has_a_flash_kernel_beside_splash_with_tiles_of_its_own() -> None:
+    """As torchprime's `attention.py` sets them."""
+    for said, kernel, tile in (("splash", "splash", (2048, 2048)), ("flash", "flash", (2048, 512))):
+        read = job_of(framework="torchprime (PyTorch/XLA)", attention={"attention": said}).plan.attention
+        assert (read.kernel, (read.block_q, read.block_kv)) == (kernel, tile)
+
+
 def test_maxtext_may_add_up_the_gradient_of_queries_in_three_parts() -> None:
     said = {"attention": "flash", "use_tokamax_splash": True}
 

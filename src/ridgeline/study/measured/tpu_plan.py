@@ -72,8 +72,12 @@ _TILE: Final = 512
 """Queries and keys of a tile in MaxText (`sa_block_q`, `sa_block_kv`), AXLearn and Levanter unless they are told.
 
 Their backward pass is in two kernels unless they are told so (`_FUSED`)."""
-_TORCH_TILE: Final = 2048
-"""The same in PyTorch/XLA, whose backward pass is one kernel (`SplashAttentionConfig`)."""
+_TORCH_TILES: Final[Mapping[str, Mapping[str, int]]] = {
+    "splash": {"block_q": 2048, "block_kv": 2048},
+    "flash": {"block_q": 2048, "block_kv": 512},
+}
+"""The same in PyTorch/XLA: of splash, whose backward pass is one kernel (`SplashAttentionConfig`), and of its flash,
+which has two. Source: AI-Hypercomputer/torchprime, torchprime/torch_xla_models/attention.py."""
 _REDUCED_PARTS: Final = 3
 """What MaxText's `dq_reduction_steps` can be beside 0, which is a part for each tile of keys."""
 
@@ -206,10 +210,10 @@ def _attention(attention: Record, *, framework: str) -> Tables:
         kernel = "dot_product"
     elif attention.get("use_tokamax_splash") is True or any(word in name for word in _SPLASH):
         is_fused = any(attention.get(key) is True for key in _FUSED) or any(word in name for word in _SAY_FUSED)
-        kernel = "splash" if is_fused or "torch" in framework.lower() else "flash"
+        kernel = "splash" if is_fused or ("torch" in framework.lower() and "splash" in name) else "flash"
     tile = {"block_q": "q", "block_kv": "kv"} if kernel in {"splash", "flash"} else {}
-    default = _TORCH_TILE if "torch" in framework.lower() else _TILE
-    sizes = {key: _tile_size(attention, which) or default for key, which in tile.items()}
+    usual = _TORCH_TILES.get(kernel or "", {}) if "torch" in framework.lower() else {}
+    sizes = {key: _tile_size(attention, which) or usual.get(key, _TILE) for key, which in tile.items()}
     limit = attention.get("use_max_logit_estimate")
     parts = attention.get("dq_reduction_steps")
     bound = float(limit) if isinstance(limit, int | float) and not isinstance(limit, bool) and limit > 0 else None
