@@ -11,11 +11,12 @@ from ridgeline.cost.training.quantization_pass import num_copies
 from ridgeline.cost.training.step import training_step
 from ridgeline.hardware.catalog import find_chip
 from ridgeline.job.job import Quantization
-from ridgeline.model.spec import LayerSpec
+from ridgeline.model.spec import LayerSpec, MoeSpec
 from tests.cost.settings import SPARSE, one_plan, setting_on
 
 if TYPE_CHECKING:
     from ridgeline.cost.columns import TrainingSetting
+    from ridgeline.cost.kernel_time import Product
     from ridgeline.job.job import TokenExchange
 
 TOKENS, WIDTH, COPIES, MLP_DIM = 2048, 2048, 2, 4096
@@ -93,3 +94,50 @@ def test_one_narrowed_copy_is_enough_where_products_read_operands_either_way_and
 
     assert [num_copies(recipe, chip=blackwell, trains=True) for recipe in recipes] == [1, 2]
     assert [num_copies(recipe, chip=hopper, trains=True) for recipe in recipes] == [2, 2]
+
+
+def expert_product_s(setting: TrainingSetting, ending: str, product: Product) -> float:
+    """Time of one product of an expert layer over that of its FLOPs at the rate of large grouped ones."""
+    efficiency, overhead_s = setting.efficiency, setting.efficiency.matmul_overhead_s
+    dtype = setting.quantization.kind if setting.quantization else "bf16"
+    reached = efficiency.matmul[dtype] / efficiency.matmul["bf16"] * efficiency.grouped_matmul[product]
+    flops = 2 * TOKENS * COPIES * WIDTH * MLP_DIM * setting.moe_imbalance
+    arithmetic_s = flops / (setting.peak_flops_per_s(dtype) * reached)
+    return (times_s(setting, f"experts/{ending}") - overhead_s) / arithmetic_s
+
+
+def test_each_expert_has_a_product_whose_tiles_fill_along_its_depth_and_whose_last_rows_are_half_a_tile() -> None:
+    """Two experts a GPU have 2,048 rows each; tiles of 256 rows; 256 bytes of depth: 128 elements in bf16."""
+    wide, narrow = one_layer(), one_layer(recipe=Quantization(kind="fp8"))
+    half_empty = 1 + 128 / 2048
+
+    assert expert_product_s(wide, "gate", "output") == pytest.approx((1 + 128 / 2048) * half_empty)
+    assert expert_product_s(wide, "down", "output") == pytest.approx((1 + 128 / 4096) * half_empty)
+    assert expert_product_s(wide, "gate/input_gradient", "input_gradient") == pytest.approx(
+        (1 + 128 / 4096) * half_empty
+    )
+    assert expert_product_s(wide, "gate/weight_gradient", "weight_gradient") == pytest.approx(1 + 128 / 2048)
+    assert expert_product_s(narrow, "gate", "output") == pytest.approx((1 + 256 / 2048) * half_empty)
+
+
+def test_tensor_parallelism_makes_an_experts_products_shallow() -> None:
+    """Split twice, 4,096 hidden elements are 2,048; with as many rows, of 4 experts a GPU."""
+    setting = one_layer()
+    whole, halves = (times_s(setting, "experts/down", mesh) for mesh in ({"ep": 8}, {"ep": 4, "tp": 2}))
+    overhead_s = setting.efficiency.matmul_overhead_s
+
+    assert halves > overhead_s
+    assert (halves - overhead_s) / (whole - overhead_s) == pytest.approx((1 + 128 / 2048) / (1 + 128 / 4096))
+
+
+def test_an_expert_as_wide_as_gpt_oss_takes_twelve_tiles_of_256_features() -> None:
+    """2,880 features are 11.25 tiles; as a depth they are no more than their length."""
+    ((layer, count),) = SPARSE.layers
+    assert isinstance(layer.mlp, MoeSpec)
+    narrow, wide = (
+        replace(SPARSE, layers=((replace(layer, mlp=replace(layer.mlp, expert_mlp_dim=width)), count),))
+        for width in (2880, 3072)
+    )
+    taken_s = [times_s(setting_on("b200:8", model=model, global_batch=8), "experts/gate") for model in (narrow, wide)]
+
+    assert taken_s[0] == pytest.approx(taken_s[1])

@@ -32,6 +32,7 @@ class Efficiency:
         grouped_matmul: As `matmul` in bf16, for expert matmuls over ragged groups, by product
             (`kernel_time.Product`): each has its own kernel.
         grouped_edge_rows: What a group costs beside its rows, in rows, by product: partial tiles, start and end.
+            Of one kernel for all groups: a step on GPUs has a product for each (`kernel_time`).
         grouped_partial_factor: Time of such a matmul over itself, for each width that is no multiple of 128.
         attention_forward: Fraction of the bf16 peak that a fused attention reaches at head_dim 128, over the FLOPs
             of visited query-key pairs (`kernel_time.visited_keys`).

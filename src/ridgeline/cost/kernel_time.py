@@ -24,6 +24,18 @@ LANES = 128
 
 PRODUCTS: tuple[Product, ...] = ("output", "input_gradient", "weight_gradient")
 
+GPU_TILE_SIZE = 256
+"""Of a tile of the output, the longer side: two multiprocessors of a GPU make it together, or one with two groups of
+warps.
+Source: CUTLASS, media/docs/cpp/blackwell_functionality.md, table 4: tiles of two multiprocessors are 256 by 64, 128,
+192 or 256 and 4 steps of 32 bytes deep. On earlier GPUs an assumption."""
+
+GPU_FILL_BYTES = 256.0
+"""Of each operand's row, what a tile of the output takes to begin and end, beside its arithmetic: the first tile of
+the contracted dimension arrives, 128 bytes deep, and as much again for the last to leave.
+Source: derived, an assumption. Of the shipped bf16 times of ragged products (docs/calibration.md) those of outputs give
+285 bytes on B200 and 344 on H100; gradients of inputs, by kernels of another layout, 36 and none."""
+
 
 def ragged_rows(*, B: Number, E: Number, edge_rows: Number) -> Number:
     """Rows' worth of time of a matmul over ragged groups.
@@ -39,6 +51,39 @@ def ragged_rows(*, B: Number, E: Number, edge_rows: Number) -> Number:
     163840.0
     """
     return B + E * edge_rows
+
+
+def separate_products_factor(
+    *, D: Number, F: Number, B: Number, tile_size: int, edge_rows: Number, fill_elements: float
+) -> Number:
+    """Time of one product an expert over that of its FLOPs in deep and whole tiles, as libraries of GPUs have it.
+
+    A tile of the output begins with operands to wait for and ends with a result to write, the more of its time the
+    shallower the contracted dimension is. One side of tiles is as wide as the arithmetic wants it, and the last one
+    along the features is whole; the other is chosen to fit, but for rows, of which each expert has its own number.
+
+    Formula: (1 + fill/D) · ⌈F/tile⌉ · tile/F · (1 + edge/B)
+
+    Assumes: gate and up are two products, as wide as one expert each.
+
+    Source: derived. Transformer Engine's `GroupedLinear` multiplies expert by expert with cuBLAS
+    (transformer_engine/common/gemm/cublaslt_gemm.cu, `nvte_multi_tensor_gemm`).
+
+    >>> whole = {"B": 512.0, "tile_size": 256, "edge_rows": 128.0, "fill_elements": 128.0}
+    >>> print(separate_products_factor(D=1024.0, F=768.0, **whole))
+    1.40625
+    >>> print(separate_products_factor(D=1024.0, F=2880.0, **whole))  # 12 tiles for 11.25
+    1.5
+
+    Args:
+        D: Contracted: of the gradient of a weight, the rows of one expert.
+        F: Features that the product makes.
+        B: Rows of one expert.
+        tile_size: Features of a tile.
+        edge_rows: Of the last tile, empty; 0 where rows are contracted.
+        fill_elements: What beginning and ending a tile takes, in elements of the contracted dimension.
+    """
+    return (1.0 + fill_elements / D) * tiled_width(width=F, tile_size=tile_size) / F * (1.0 + edge_rows / B)
 
 
 def partial_factor(*, D: Number, F: Number, factor: float) -> Number:
