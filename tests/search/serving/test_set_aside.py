@@ -51,3 +51,12 @@ def test_each_rank_makes_room_for_what_experts_do_with_the_tokens_of_all() -> No
     # ranks. A sequence of 128 tokens has 2 · 48 layers · 8 heads · 128 bytes of each.
     row_bytes, sequence_bytes = 128 + 2 * (2 * 8192 + 5120) + 2 * 5120, 128 * 2 * 48 * 8 * 128
     assert abs(held(4_000) - held(12_000) - 8 * 8_000 * row_bytes / sequence_bytes) <= 1
+
+
+def test_where_tokens_travel_to_their_experts_alone_a_rank_makes_room_for_its_own() -> None:
+    def held(pass_tokens: int) -> float:
+        settings = replace(ENGINE, pass_tokens=pass_tokens, max_sequences=None)
+        return sequences(settings, model="llama4-17b-128e", on="gb200:8", mesh={"ep": 8}, prompt_len=3_968)
+
+    row_bytes, sequence_bytes = 128 + 2 * (2 * 8192 + 5120) + 2 * 5120, 4_000 * 2 * 48 * 8 * 128
+    assert abs(held(8_192) - held(73_728) - 65_536 * row_bytes / sequence_bytes) <= 1

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ridgeline.cost.collectives import Transfer
+    from ridgeline.cost.serving.device import PhaseColumns
     from ridgeline.cost.serving.machine import Pass, ServingMachine
     from ridgeline.cost.work import Number
     from ridgeline.model.operations import Dispatch, Operation
@@ -95,6 +96,14 @@ def all_reduce_part(name: str, *, array_bytes: Number, step: Pass, machine: Serv
     return replace(part, expected_s=part.expected_s - saved_s)
 
 
+def gathers_tokens(machine: ServingMachine, columns: PhaseColumns) -> Number:
+    """1 where each device of a group of experts is given the tokens of all, 0 where those that it has experts for."""
+    switch = machine.hardware.chip.switch
+    if switch is None or switch.domain_size > DEVICES_OF_SERVER:
+        return 0.0
+    return 1.0 - smaller(columns.links["expert"].network_steps, 1.0)
+
+
 def exchange_parts(op: Dispatch, *, step: Pass, machine: ServingMachine) -> Iterator[Part]:
     """Tokens on their way to their experts, in the dtype that these compute in, or back, in that of the stream.
 
@@ -110,14 +119,12 @@ def exchange_parts(op: Dispatch, *, step: Pass, machine: ServingMachine) -> Iter
     tokens_bytes = step.rows * op.width * sent_bytes / (columns.tensor * columns.transpose_degree)
     link = columns.links["expert"]
     travel = exchange(link, tokens_bytes * op.top_k)
-    is_gathered: Number = 0.0
+    is_gathered = gathers_tokens(machine, columns)
     if chip.switch is not None:
         visited = devices_visited_ratio(N=link.size, k=op.top_k)
         travel = exchange(link, tokens_bytes * op.top_k * visited)
         ratio = sent_once_ratio(network_load=link.network_exchange_load, k=op.top_k) / visited
         travel = replace(travel, network_bytes=travel.network_bytes * ratio)
-        if chip.switch.domain_size <= DEVICES_OF_SERVER:
-            is_gathered = 1.0 - smaller(link.network_steps, 1.0)
     sent = collective_part(f"{op.path}/all_to_all", "expert", travel, machine)
     yield scaled(sent, 1.0 - is_gathered)
     name = "all_gather" if op.path.endswith(DISPATCHED) else "reduce_scatter"

@@ -12,6 +12,7 @@ from math import ceil, log2
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ridgeline.cost.columns import MESH_AXES_OF
+from ridgeline.cost.serving.collectives import gathers_tokens
 from ridgeline.cost.serving.device import PhaseColumns, cache_bytes, cached_attentions, held_weight_bytes
 from ridgeline.cost.serving.memory import engine_bytes, vocabulary_size
 from ridgeline.cost.serving.step import host_s, serving_pass
@@ -352,10 +353,10 @@ def _set_aside_bytes(
 ) -> float:
     """Memory of a device beside what its own tokens take: what samples, and what other ranks' tokens take in experts.
 
-    Ranks gather the tokens of all before their experts, which have room for each of them.
+    Where ranks gather the tokens of all before their experts, these have room for each of them.
     """
-    gathered = float(columns.degree(MESH_AXES_OF["experts"]))
-    of_others = (gathered - 1.0) * float(memory.parts["layer_working_set"])
+    others = float(columns.degree(MESH_AXES_OF["experts"]) - 1.0) * float(gathers_tokens(machine, columns))
+    of_others = others * float(memory.parts["layer_working_set"])
     if not settings.sampler_bytes or settings.max_sequences is None:
         return of_others
     sequences = settings.max_sequences / float(columns.rank_degree)
