@@ -115,16 +115,16 @@ def test_experts_sharded_on_the_fsdp_axis_gather_as_many_bytes_and_the_answer_sa
     assert any("shard_experts_on_fsdp" in note for note in notes(asked, mesh))
 
 
-def test_a_ring_is_costed_and_an_unknown_strategy_is_told() -> None:
+def test_a_ring_is_costed_and_a_strategy_that_is_not_is_told() -> None:
     mesh = {"fsdp": 4, "cp": 4}
     gathered, ring = (
         pinned(mesh, on="v5p:2x2x4", context=ContextParallelism(strategy=strategy))
         for strategy in ("all_gather", "ring")
     )
-    other = job_of(mesh, on="v5p:2x2x4", context=ContextParallelism(strategy="ulysses"))
+    other = job_of(mesh, on="v5p:2x2x4", context=ContextParallelism(strategy="usp"))
 
     assert ring.step.expected_s != gathered.step.expected_s
-    assert "plan.context.strategy: ulysses is costed as all_gather." in notes(other, mesh)
+    assert "plan.context.strategy: usp is costed as all_gather." in notes(other, mesh)
 
 
 def test_nine_stages_are_fed_with_microbatches_that_they_do_not_divide() -> None:
