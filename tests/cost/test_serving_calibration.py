@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import asdict
 from importlib import resources
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ridgeline.cost.serving.calibration import load_serving_calibration, parse_serving_calibration
+from ridgeline.cost.serving.calibration import KEYS, load_serving_calibration, parse_serving_calibration
 from ridgeline.cost.serving.efficiency import LARGEST, PRIORS
 from ridgeline.errors import InputError
 
@@ -49,3 +50,30 @@ def test_a_malformed_file_is_refused_where_it_is_wrong(old: str, new: str, where
     with pytest.raises(InputError) as refused:
         parse_serving_calibration(text, where="mine.toml")
     assert where in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("weights", "1e-300"),
+        ("weights", "7.0"),
+        ("weights", "inf"),
+        ("weights", "nan"),
+        ("weights", "true"),
+        ("kernel_s", "1e9"),
+        ("chip.v6e.weights", "1e300"),
+    ],
+)
+def test_a_number_that_no_chip_reaches_is_refused_by_its_key(key: str, value: str) -> None:
+    file = resources.files("ridgeline.cost") / "calibration" / "serving" / "TPU.toml"
+    tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    first = "".join(_table(name, value if name == key else str(tables[name]["value"])) for name in KEYS)
+    own = "" if key in KEYS else _table(key, value)
+
+    with pytest.raises(InputError) as refused:
+        parse_serving_calibration(first + own, where="mine.toml")
+    assert refused.value.where == f"mine.toml: {key}"
+
+
+def _table(key: str, value: str) -> str:
+    return f"[{key}]\nvalue = {value}\nkind = 'measured'\nsource = 'x'\n"

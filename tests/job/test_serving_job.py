@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from math import exp
 from typing import TYPE_CHECKING
 
@@ -214,6 +215,9 @@ def test_a_verb_of_training_refuses_a_serving_job_and_the_other_way_round(file: 
         ({"ttft": "p50=2s,p90=3s", "rate": 2}, "a limit is of the mean, or of one percentile", "--ttft"),
         ({"prompt_len": "p50=800"}, "these do not say a length", "--prompt-len"),
         ({"prompt_len": "p50=800,p90=80"}, "p90 is less than p50", "--prompt-len: p90"),
+        ({"prompt_len": "p50=1000,p90=2000,max=1000"}, "max is less than p90", "--prompt-len: max"),
+        ({"prompt_len": "p50=1,p90=1e6"}, "p90 is absurdly far above p50", "--prompt-len: p90"),
+        ({"prompt_len": "file=/dev/zero"}, "the lengths are not a file", "--prompt-len"),
         ({"prompt_len": "mean=800,sigma=60"}, "sigma is absurdly large", "--prompt-len: sigma"),
         ({"prompt_len": "mean=800,sigma=0.5,max=80"}, "max is not above the mean", "--prompt-len: max"),
         ({"prompt_len": "mean=800,sigma=2,max=900"}, "max cuts more than half of all lengths", "--prompt-len: max"),
@@ -265,6 +269,28 @@ def test_what_makes_no_sense_is_refused_where_it_was_written(flags: Arguments, w
         serving(**flags)
 
     assert (caught.value.what, caught.value.where) == (what, where)
+
+
+def test_servers_of_one_kind_are_told_what_they_were_asked_for_that_only_the_other_kind_has() -> None:
+    with pytest.raises(InputError) as refused:
+        serving(mode="interleaved", prefill_batch=4)
+
+    assert (refused.value.where, refused.value.value) == ("--prefill-batch", 4)
+    assert refused.value.expected == "disaggregated servers; these are interleaved"
+
+
+def test_a_pipe_of_lengths_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "lengths")
+
+    with pytest.raises(InputError, match="the lengths are not a file"):
+        serving(prompt_len=f"file={tmp_path / 'lengths'}")
+
+
+def test_a_sigma_that_is_no_number_is_answered_with_one() -> None:
+    with pytest.raises(InputError) as refused:
+        serving(prompt_len="mean=800,sigma=60%")
+
+    assert "0.6" in refused.value.fix
 
 
 def test_a_malformed_line_of_a_file_of_lengths_is_told_by_its_number(tmp_path: Path) -> None:

@@ -215,7 +215,11 @@ def _facts(table: Mapping[str, Any], where: str, path: str = "") -> Iterator[tup
 def _fact(entry: Mapping[str, Any], where: str, key: str) -> Fact:
     match entry:
         case {"value": int() | float() as value, "kind": kind, "source": str() as source} if (
-            kind in _KINDS and source and _in_range(key, float(value)) and _is_named(key)
+            not isinstance(value, bool)
+            and kind in _KINDS
+            and source
+            and _in_range(key, float(value))
+            and _is_named(key)
         ):
             return Fact(value=float(value), kind=kind, source=source, note=str(entry.get("note", "")))
         case _:
@@ -275,5 +279,5 @@ def _malformed(where: str, key: str, value: object) -> InputError:
         where=f"{where}: {key}",
         value=value,
         expected=f"value (a fraction above 0 and at most 1, or a positive number), kind ({' | '.join(_KINDS)}), source",
-        fix="give all three",
+        fix="give all three, the value in its range",
     )

@@ -12,13 +12,14 @@ they are cut.
 
 from __future__ import annotations
 
-from math import log
+from math import exp, log
 from os.path import normpath
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.errors import InputError
+from ridgeline.job.file_size import regular_size_bytes
 from ridgeline.job.traffic import (
     UNCUT_SIGMAS,
     EmpiricalLength,
@@ -94,7 +95,10 @@ def read_lengths(file: str, *, folder: str, where: str) -> EmpiricalLength:
     """The lengths of a file: a whole number of tokens a line; empty lines do not count."""
     path = normpath(Path(folder) / file)
     try:
-        if Path(path).stat().st_size > _MOST_BYTES:
+        size_bytes = regular_size_bytes(Path(path))
+        if size_bytes is None:
+            raise _refused("the lengths are not a file", where, file, "a file of numbers", "give the path of a file")
+        if size_bytes > _MOST_BYTES:
             raise _refused("the file is too large", where, file, f"{_MOST_BYTES:,} bytes at most", "draw some lines")
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
@@ -131,7 +135,7 @@ def _by_mean(said: dict[str, str | float], where: str) -> LognormalLength:
     """Lengths of this mean once they are cut."""
     mean, sigma, most = (
         _tokens(said, "mean", where),
-        parse_count(said["sigma"], where=f"{where}: sigma"),
+        parse_count(said["sigma"], where=f"{where}: sigma", example="0.6"),
         _most(said, where),
     )
     if most is not None and (mean > most or (sigma and mean == most)):
@@ -146,6 +150,11 @@ def _by_quantiles(said: dict[str, str | float], where: str) -> LognormalLength:
         raise _refused("p90 is less than p50", f"{where}: p90", said["p90"], f"{said['p50']} or more", "swap")
     if most is not None and most < median:
         raise _cuts_most(most, median, where)
+    if most is not None and most < high:
+        raise _refused("max is less than p90", f"{where}: max", most, f"{high:,.0f} or more", "raise max, or lower p90")
+    if high > median * exp(_MOST_SIGMA * _P90_SIGMAS):
+        expected = f"at most {median * exp(_MOST_SIGMA * _P90_SIGMAS):,.0f} for a p50 of {median:,.0f}"
+        raise _refused("p90 is absurdly far above p50", f"{where}: p90", said["p90"], expected, "check the unit")
     sigma = log(high / median) / _P90_SIGMAS
     mean = median * cut_mean_ratio(sigma, UNCUT_SIGMAS) if most is None else cut_mean(median, sigma, most)
     return _checked(LognormalLength(mean_tokens=mean, sigma=sigma, most_tokens=most), where)

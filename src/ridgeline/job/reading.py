@@ -9,12 +9,12 @@ from __future__ import annotations
 import tomllib
 from dataclasses import replace
 from pathlib import Path
-from stat import S_ISREG
 from typing import TYPE_CHECKING, TypeAlias, cast, get_args
 
 from ridgeline.errors import InputError
 from ridgeline.job.assembly import assembled
 from ridgeline.job.document import is_serving, job_document
+from ridgeline.job.file_size import regular_size_bytes
 from ridgeline.job.mesh import parse_pairs
 from ridgeline.job.origin import Origin, Setting
 from ridgeline.job.serving import Phase, ServingJob
@@ -148,10 +148,9 @@ def read_tables(path: str) -> Tables:
 
     file = Path(path)
     try:
-        status = file.stat()
-        if not S_ISREG(status.st_mode):
+        size_bytes = regular_size_bytes(file)
+        if size_bytes is None:
             raise refuse("not a file", "a job file", "give the path of a .toml file")
-        size_bytes = status.st_size
         if size_bytes > _LARGEST_FILE_BYTES:
             what = f"job file too large: {size_bytes:,} bytes"
             raise refuse(what, f"at most {_LARGEST_FILE_BYTES:,} bytes", "check that this is a job file")

@@ -236,8 +236,8 @@ def _check_mode(plan: ServingPlan, origin: Origin) -> None:
             raise InputError(
                 f"{key} is of {needed} servers only",
                 where=origin.of(f"plan.{key}"),
-                value=mode,
-                expected=needed,
+                value=getattr(plan, key),
+                expected=f"{needed} servers; these are {mode}",
                 fix=f'leave it out, or ask for mode = "{needed}"',
             )
 

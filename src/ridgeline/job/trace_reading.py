@@ -19,12 +19,12 @@ import re
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
-from stat import S_ISREG
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import numpy as np
 
 from ridgeline.errors import InputError
+from ridgeline.job.file_size import regular_size_bytes
 from ridgeline.job.traffic import Requests
 
 if TYPE_CHECKING:
@@ -70,10 +70,9 @@ def read_trace(path: str) -> Requests:
     if rows is None:
         raise _refused("unknown kind of trace", path, path, "a .csv or .jsonl file", "convert it, or mend its name")
     try:
-        status = file.stat()
-        if not S_ISREG(status.st_mode):
+        size_bytes = regular_size_bytes(file)
+        if size_bytes is None:
             raise _refused("the trace is not a file", path, path, "a file", "give the path of a .csv or .jsonl file")
-        size_bytes = status.st_size
         if size_bytes > MOST_BYTES:
             expected = f"{MOST_BYTES:,} bytes at most"
             raise _refused("the trace is too large", path, f"{size_bytes:,} bytes", expected, "cut it")

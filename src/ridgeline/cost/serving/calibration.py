@@ -12,11 +12,18 @@ import tomllib
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib import resources
+from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ridgeline.cost.calibration import parse_uncertainty
-from ridgeline.cost.serving.efficiency import LARGEST, PRIORS, ServingEfficiency
+from ridgeline.cost.serving.efficiency import (
+    LARGEST,
+    LEAST_FRACTION,
+    MOST_FACTOR,
+    PRIORS,
+    ServingEfficiency,
+)
 from ridgeline.cost.uncertainty import ANYTHING, EXPERTS, Terms
 from ridgeline.errors import InputError
 from ridgeline.hardware.chip import Fact
@@ -134,7 +141,10 @@ def _facts(table: Mapping[str, Any], where: str, path: str = "") -> Iterator[tup
     for name, content in table.items():
         key = f"{path}{name}"
         match content:
-            case {"value": int() | float() as value, "kind": str() as kind, "source": str() as source} if value > 0:
+            case {"value": bool()}:
+                raise _malformed(where, key, cast("object", content))
+            case {"value": int() | float() as value, "kind": str() as kind, "source": str() as source}:
+                _check_range(where, key, value)
                 entry = cast("dict[str, Any]", content)
                 yield key, Fact(value=float(value), kind=cast("Any", kind), source=source, note=entry.get("note", ""))
             case dict() if "value" not in content:
@@ -143,11 +153,30 @@ def _facts(table: Mapping[str, Any], where: str, path: str = "") -> Iterator[tup
                 raise _malformed(where, key, cast("object", content))
 
 
+def _check_range(where: str, key: str, value: float) -> None:
+    """Refuses what no chip reaches, and a factor that makes nothing or all of it."""
+    path, _, name = key.rpartition(".")
+    if path:
+        least, most, what = 1 / MOST_FACTOR, MOST_FACTOR, "a factor"
+    elif name.endswith("_s"):
+        least, most, what = 0.0, LARGEST.get(name, inf), "seconds"
+    else:
+        least, most, what = LEAST_FRACTION, LARGEST.get(name, inf), "a fraction"
+    if not (value > 0 and least <= value <= most):
+        raise InputError(
+            "calibration of servers out of range",
+            where=f"{where}: {key}",
+            value=value,
+            expected=f"{what} above 0 and at most {most:g}" if not least else f"{what} from {least:g} to {most:g}",
+            fix="mend the value, or fit again: ridgeline calibrate --serving --from CASES",
+        )
+
+
 def _malformed(where: str, key: str, value: object) -> InputError:
     return InputError(
         "malformed calibration of servers",
         where=f"{where}: {key}",
         value=value,
-        expected="value (above 0), kind, source",
-        fix="give all three",
+        expected="value (a number), kind (a word), source (a text)",
+        fix="give all three, each of its kind",
     )

@@ -65,6 +65,12 @@ LARGEST: Final[Mapping[str, float]] = MappingProxyType(
 )
 """What no efficiency exceeds, by key; kernels that were timed alone need not have been the best."""
 
+LEAST_FRACTION: Final = 1e-3
+"""What every fraction of a peak reaches: an assumption, a hundredth of the lowest that was measured."""
+
+MOST_FACTOR: Final = 1e3
+"""By which a chip or an engine differs at most from what all have in common, up or down: an assumption alike."""
+
 PRIORS: Final[Mapping[ChipKind, ServingEfficiency]] = {
     "GPU": ServingEfficiency(
         weights=0.85,

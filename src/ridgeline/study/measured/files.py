@@ -6,10 +6,11 @@ import json
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
+from stat import S_ISDIR
 from typing import TYPE_CHECKING, Final, cast
 
 from ridgeline.errors import InputError, shown
+from ridgeline.job.file_size import regular_size_bytes
 from ridgeline.job.reading import JOB_SUFFIX, read_tables
 from ridgeline.study.measured.case import MeasuredCase, MemoryCase, Skipped
 from ridgeline.study.measured.case_file import case_of_tables
@@ -35,6 +36,9 @@ PUBLISHED: Final = Path(__file__).with_name("published")
 
 _OF_STEPS: Final = ("tpu_training.json", "gpu_training.json", "memory.json")
 _OF_SERVERS: Final = ("tpu_serving.json", "gpu_serving.json", "serving_latency.json")
+CASES: Final = "CASES"
+"""Where validate is told what to read, for error messages."""
+
 LARGEST_FILE_BYTES: Final = 50_000_000
 MOST_FILES: Final = 10_000
 _JSON: Final = ".json"
@@ -126,7 +130,7 @@ def _is_visible(child: Path, folder: Path) -> bool:
 
 
 def _refused(path: str, what: str, expected: str) -> InputError:
-    return InputError(what, where="CASES", value=path, expected=expected, fix="check the path")
+    return InputError(what, where=CASES, value=path, expected=expected, fix="check the path")
 
 
 def _read(path: Path) -> MeasuredCases:
@@ -154,11 +158,11 @@ def _json(path: Path) -> object:
         return _refused(str(path), what, "records in JSON")
 
     try:
-        status = path.stat()
-        if not S_ISREG(status.st_mode):
+        size_bytes = regular_size_bytes(path)
+        if size_bytes is None:
             raise refuse("not a file")
-        if status.st_size > LARGEST_FILE_BYTES:
-            raise refuse(f"{status.st_size:,} bytes are more than {LARGEST_FILE_BYTES:,}")
+        if size_bytes > LARGEST_FILE_BYTES:
+            raise refuse(f"{size_bytes:,} bytes are more than {LARGEST_FILE_BYTES:,}")
         text = path.read_bytes().decode("utf-8-sig")
         if not text.strip():
             raise refuse("an empty file")
