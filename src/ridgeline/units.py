@@ -269,6 +269,15 @@ def format_things(count: float, noun: str) -> str:
     return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
 
 
+def format_request_rate(rate_per_s: float) -> str:
+    """Requests that come or are served in a second: `3.91 requests/s`, `1,000 requests/s`.
+
+    >>> format_request_rate(1), format_request_rate(1000.0)
+    ('1 request/s', '1,000 requests/s')
+    """
+    return f"{format_things(rate_per_s, 'request')}/s"
+
+
 def format_usd(cost_usd: float) -> str:
     """An amount of US dollars: `$3.22`, `$48,210`, `$12.3M`."""
     if not math.isfinite(cost_usd):

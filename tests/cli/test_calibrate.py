@@ -291,3 +291,8 @@ def test_a_calibration_of_ones_own_that_cannot_be_used_is_refused(
     assert main([*asked, "--calibration", path]) == 2
 
     assert "error: " in capsys.readouterr().err
+
+
+def test_a_path_that_is_no_case_is_told_by_the_flag_that_named_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "--serving", "--from", "/dev/null"]) == 2
+    assert "where:    --from\n" in capsys.readouterr().err

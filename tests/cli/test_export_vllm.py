@@ -111,3 +111,21 @@ def test_flags_of_another_program_are_told_with_what_has_a_use_for_them(
     told = capsys.readouterr().err
     assert f"where:    {where}" in told
     assert fix in told
+
+
+def test_a_manifest_on_gpus_of_amd_is_of_servers_that_do_both_where_the_mode_is_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["export", "gpt-oss-120b", "--to=vllm", "--on=mi300x:2", "--prompt-len=1000", "--generate-len=100"]
+    manifest = tmp_path / "amd.yml"
+
+    assert main([*line, "--rate=300", "--checkpoint=openai/gpt-oss-120b", f"--output={manifest}"]) == 0
+    assert "of servers that do both" in capsys.readouterr().out
+    assert manifest.read_text(encoding="utf-8").count("kind: Deployment") == 1
+
+
+def test_a_checkpoint_that_is_not_named_is_asked_for_by_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*JOB, f"--output={tmp_path / 'serve.sh'}"]) == 2
+    assert "OWNER/NAME, the repository of llama3.3-70b" in capsys.readouterr().err

@@ -152,3 +152,22 @@ def test_the_report_has_the_intervals_and_says_what_makes_them_wider(serve: Serv
     assert "eight of ten measured servers" in measured
     assert "on h100" not in "".join(found["interval"]["widened_by"])
     assert "no measured server on v5p" in unmeasured
+
+
+def test_prompts_at_once_that_no_server_has_room_for_are_told_with_their_flag(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = ["serve", "llama3.1-8b", "--on=v6e:2x2", "--prompt-len=1000", "--generate-len=100"]
+
+    assert main([*line, "--prefill-batch=1e6"]) == 1
+    assert "1M prompts at once of 1,000 tokens: lower --prefill-batch" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_calibration_of_servers_is_told_by_its_flag(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "v6e.toml").write_text("", encoding="utf-8")
+    line = ["serve", "llama3.1-8b", "--on=v6e:2x2", "--prompt-len=1000", "--generate-len=100"]
+
+    assert main([*line, f"--calibration={tmp_path}"]) == 2
+    assert "where:    --calibration\n" in capsys.readouterr().err

@@ -33,10 +33,10 @@ def export_vllm(
     from ridgeline.units import parse_whole
 
     count = None if replicas is None else parse_whole(replicas, where="--replicas", unit="servers")
-    answer = export_job(read_serving_job(job, said), slices=slices)
+    suffix = None if output is None else output_suffix(output, {CONFIGURATION: "manifest", COMMAND: "script"})
+    answer = export_job(read_serving_job(job, said), slices=slices, to_manifest=suffix == CONFIGURATION)
     if output is not None:
-        suffix = output_suffix(output, {CONFIGURATION: "manifest", COMMAND: "script"})
-        model = _needed(checkpoint)
+        model = _needed(checkpoint, answer.job.model.name)
         text = (
             script_text(answer, checkpoint=model)
             if suffix == COMMAND
@@ -49,7 +49,7 @@ def export_vllm(
         print_report(vllm_report(answer, checkpoint=checkpoint, replicas=count))
 
 
-def _needed(checkpoint: str | None) -> str:
+def _needed(checkpoint: str | None, model: str) -> str:
     """What a file needs so that it runs.
 
     Raises:
@@ -61,6 +61,6 @@ def _needed(checkpoint: str | None) -> str:
             where="--checkpoint",
             value=checkpoint or "(absent)",
             expected="a Hugging Face repository, or a folder",
-            fix="add --checkpoint meta-llama/Llama-3.3-70B-Instruct",
+            fix=f"add --checkpoint OWNER/NAME, the repository of {model}",
         )
     return checkpoint

@@ -29,7 +29,10 @@ OptimizerState: TypeAlias = Annotated[
     Text, typer.Option(metavar="PLACE", help="Of both moments: device or host; chosen if left out.")
 ]
 Calibration: TypeAlias = Annotated[
-    Text, typer.Option(metavar="FOLDER", help="Efficiencies of your own: what calibrate --output wrote.")
+    Text,
+    typer.Option(
+        metavar="FOLDER", help="Efficiencies of your own: what calibrate --output wrote; for serve, with --serving."
+    ),
 ]
 Figures: TypeAlias = Annotated[Text, typer.Option(metavar="catalog|scaling-book", help="Whose figures of the chip.")]
 Hop: TypeAlias = Annotated[Text, typer.Option(metavar="TIME", help="Least time of a hop: 1us.")]

@@ -256,9 +256,13 @@ def _environment(config: VllmConfig) -> Iterator[str]:
         yield f"- {{name: {SIDE_CHANNEL}, valueFrom: {{fieldRef: {{fieldPath: status.podIP}}}}}}"
 
 
+def has_pairs(hardware: Slice) -> bool:
+    """Whether a manifest may hold servers that read beside others that decode: vLLM's image hands caches on."""
+    return hardware.chip.vendor != "amd"
+
+
 def _check_kinds(configs: Sequence[VllmConfig]) -> None:
-    hardware = configs[0].server.hardware
-    if hardware.chip.vendor == "amd" and len(configs) > 1:
+    if not has_pairs(configs[0].server.hardware) and len(configs) > 1:
         raise InputError(
             "no manifest of two kinds of servers on this GPU: whether vLLM's image for it has NIXL is not known",
             where="plan.mode",

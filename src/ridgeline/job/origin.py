@@ -60,7 +60,7 @@ class Arguments(TypedDict, total=False):
     experts_dtype: str | None
 
 
-_KEY: Final = re.compile(r"(plan|workload|hardware|model)(\.\w+)*")
+_KEY: Final = re.compile(r"(plan|workload|hardware|model|calibration)(\.\w+)*")
 _NO_FILE: Final = "job"
 
 KEYS: Final[Mapping[str, str]] = {

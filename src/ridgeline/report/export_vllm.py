@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from ridgeline.export.vllm import serve_line
 from ridgeline.export.vllm_launch import script_lines
-from ridgeline.export.vllm_manifest import manifest_yaml
+from ridgeline.export.vllm_manifest import has_pairs, manifest_yaml
 from ridgeline.export.vllm_router import has_router, router_version
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.job.writing import job_tables
@@ -103,9 +103,10 @@ def _notes(answer: VllmAnswer) -> Iterator[str]:
     told = [note for config in answer.servers for note in config.notes]
     yield from (*answer.notes, *dict.fromkeys(told))
     if has_router(answer.servers):
+        starts = "a script and a manifest start" if has_pairs(answer.job.hardware) else "a script starts"
         yield (
             f"clients ask vLLM's router ({router_version().requirement}), which sends each prompt to a prefill server, "
-            "then on to a decode server; a script and a manifest start it too"
+            f"then on to a decode server; {starts} it too"
         )
     elif len(answer.servers) > 1:
         yield _ROUTER

@@ -17,7 +17,15 @@ from ridgeline.report.train import VERDICTS, part_json
 from ridgeline.search.serving.answer import NoServingPlan
 from ridgeline.search.serving.dtypes import dtypes_in_words
 from ridgeline.search.serving.words import requests_in_words
-from ridgeline.units import format_bytes, format_count, format_fraction, format_seconds, format_things, format_usd
+from ridgeline.units import (
+    format_bytes,
+    format_count,
+    format_fraction,
+    format_request_rate,
+    format_seconds,
+    format_things,
+    format_usd,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -134,7 +142,7 @@ def _best_rows(answer: ServeAnswer) -> Iterator[tuple[str, Cell]]:
     yield "concurrency", Cell(text=_concurrency(best))
     yield "cost", Cell(text=_cost(answer))
     if best.fleet is not None:
-        yield f"{best.fleet.requests_per_s:.3g} requests/s", Cell(text=_fleet(best.fleet), tone="strong")
+        yield format_request_rate(best.fleet.requests_per_s), Cell(text=_fleet(best.fleet), tone="strong")
         at_rate = format_count(best.fleet_tokens_per_s_per_chip)
         yield "", Cell(text=f"{at_rate} tokens/s per chip, {format_count(best.user_tokens_per_s)} per user")
 
@@ -164,8 +172,8 @@ def _simulated_rows(best: ServingPoint) -> Iterator[tuple[str, Cell]]:
     if simulation is None:
         return
     yield "queueing", Cell(text=_times(simulation.queueing))
-    rates = f"{simulation.requests_per_s:,.3g} requests/s, {format_count(simulation.output_tokens_per_s)} tokens/s"
-    busy = f"servers work {format_fraction(simulation.utilization)} of the time"
+    rates = f"{format_request_rate(simulation.requests_per_s)}, {format_count(simulation.output_tokens_per_s)} tokens/s"
+    busy = f"passes run {format_fraction(simulation.utilization)} of the time, full or not"
     again = simulation.num_preemptions_per_request
     preempted = f"; {again:.2g} times a request loses its pages and is read anew" if again else ""
     yield "served", Cell(text=f"{rates}; {busy}{preempted}")

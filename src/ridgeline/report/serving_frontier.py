@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from ridgeline.job.mesh import mesh_in_words
 from ridgeline.report.blocks import Cell, Table
 from ridgeline.report.chart import Axis, Chart, Curve, Mark
-from ridgeline.units import format_count, format_seconds, format_usd
+from ridgeline.units import format_count, format_request_rate, format_seconds, format_usd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +48,9 @@ def frontier_table(answer: ServeAnswer) -> Table:
     hidden = "; --json lists them all" if len(shown) < len(points) else ""
     reason = f"; {answer.frontier_note}" if answer.frontier_note else ""
     return Table(
-        title=f"Frontier of fleets for {fleet.requests_per_s:.3g} requests/s" if is_queued and fleet else "Frontier",
+        title=f"Frontier of fleets for {format_request_rate(fleet.requests_per_s)}"
+        if is_queued and fleet
+        else "Frontier",
         columns=(
             "tok/s per chip",
             "tok/s per user",
@@ -103,7 +105,7 @@ def frontier_charts(answer: ServeAnswer) -> tuple[Chart, ...]:
     points = sorted(answer.frontier, key=lambda point: point.user_tokens_per_s)
     hardware, rate = answer.job.hardware, answer.job.workload.rate
     on = hardware.name if len(answer.slices) == 1 else hardware.chip.name
-    chosen = "chosen" if rate is None else f"chosen for {rate:.3g} requests/s"
+    chosen = "chosen" if rate is None else f"chosen for {format_request_rate(rate)}"
     users = [point.user_tokens_per_s for point in points]
     chips = [point.fleet_tokens_per_s_per_chip for point in points]
     best = answer.best

@@ -340,7 +340,7 @@ def _nothing_fits(
     largest = max(reversed(searched), key=lambda each: each.hardware.num_chips)  # the narrowest of the largest
     on = " or ".join(dict.fromkeys((searched[0].hardware.name, largest.hardware.name)))
     if len(largest.found.table):
-        reasons = reads_too_slowly_reasons(largest.found)
+        reasons = reads_too_slowly_reasons(job, largest.found)
         fix = "read more tokens of prompts beside a pass, decode fewer sequences at once, or leave the mode open"
     else:
         reasons = [*nothing_fits_reasons(job, largest.found), *_narrower_reasons(job, slices)]

@@ -22,6 +22,7 @@ from ridgeline.cost.serving.device import (
 from ridgeline.cost.training.held_weights import step_weights
 from ridgeline.errors import InfeasibleError, InputError
 from ridgeline.export.vllm import MOST_SEQUENCES, DeviceMemory, check_job, pass_tokens, vllm_config
+from ridgeline.export.vllm_manifest import has_pairs
 from ridgeline.export.vllm_parallelism import VllmServer, refused
 from ridgeline.hardware.topology import parse_slice
 from ridgeline.job.job import BYTES_OF
@@ -90,13 +91,17 @@ class VllmAnswer:
         return max(ceil(decode * plan.prefill_server_ratio), 1)
 
 
-def export_vllm(job: str | ServingJob, *, slices: Sequence[Slice] = (), **arguments: Unpack[Arguments]) -> VllmAnswer:
+def export_vllm(
+    job: str | ServingJob, *, slices: Sequence[Slice] = (), to_manifest: bool = False, **arguments: Unpack[Arguments]
+) -> VllmAnswer:
     """The best plan of a job that vLLM can be told.
 
     Args:
         job: A job, a job file (.toml), or a model: its name or its config.json. What its plan pins is held, the rest is
             searched as `serve` does.
         slices: Slices to choose from; none for the job's own.
+        to_manifest: Whether a manifest is to be written: where it cannot have both kinds of servers, and the job leaves
+            the mode open, the plan is of servers that do both.
         arguments: As for `serve`.
 
     Raises:
@@ -104,6 +109,9 @@ def export_vllm(job: str | ServingJob, *, slices: Sequence[Slice] = (), **argume
         InfeasibleError: No plan fits or meets the limits, or the engine would not start.
     """
     asked = whole_serving_job(job, arguments)
+    is_held = to_manifest and not has_pairs(asked.hardware) and len(asked.plan.modes) > 1
+    if is_held:
+        asked = replace(asked, plan=replace(asked.plan, mode="interleaved"))
     check_job(asked)
     _check_model(asked)
     first: InputError | InfeasibleError | None = None
@@ -114,8 +122,10 @@ def export_vllm(job: str | ServingJob, *, slices: Sequence[Slice] = (), **argume
         except (InputError, InfeasibleError) as error:
             first = first or error
         else:
-            notes = () if first is None else (f"not the best plan of all: {first.what}",)
-            return VllmAnswer(job=chosen, point=point, servers=tuple(found), notes=notes)
+            notes = [] if first is None else [f"not the best plan of all: {first.what}"]
+            if is_held:
+                notes.append("of servers that do both: no manifest of two kinds is known on this GPU")
+            return VllmAnswer(job=chosen, point=point, servers=tuple(found), notes=tuple(notes))
     raise first or refused("any plan of this job", "job", asked.model_reference, fix="name the mesh with --mesh")
 
 

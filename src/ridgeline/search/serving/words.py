@@ -215,7 +215,9 @@ def beaten_reason(workload: ServingWorkload, best: ServingPoint, frontier: Seque
     elif width_bytes(other.plan.dtypes) < width_bytes(best.plan.dtypes):
         reason = "is narrower in precision for as few chips"
     else:
-        reason = "within a tie, and the chosen plan has its first tokens earlier, or more places to spare"
+        is_earlier = best.ttft.mean_s < other.ttft.mean_s
+        has = "its first tokens earlier" if is_earlier else "more places to spare"
+        reason = f"within a tie, and the chosen plan has {has}"
     return f"the chosen plan is not among these: {where}, but {reason}"
 
 
@@ -264,12 +266,15 @@ def _chunk_reasons(job: ServingJob, found: Candidates, closest: PhaseColumns) ->
         yield f"{read} needs {parts}: lower --prefill-chunk"
 
 
-def reads_too_slowly_reasons(found: Candidates) -> list[str]:
+def reads_too_slowly_reasons(job: ServingJob, found: Candidates) -> list[str]:
     """Why plans that fit are none: prompts come faster than passes beside decoding read them, or no reader fits."""
     table, lengths = found.table, found.table.machine.setting.lengths
     beside = table.rows(table.chunk_tokens > 0)
     if not len(beside):
-        return [f"no server that only reads has room for prompts of {lengths.prompt_tokens:,.0f} tokens"]
+        what, mended = "prompts", ""
+        if job.plan.prefill_batch is not None:
+            what, mended = f"{format_things(job.plan.prefill_batch, 'prompt')} at once", ": lower --prefill-batch"
+        return [f"no server that only reads has room for {what} of {lengths.prompt_tokens:,.0f} tokens{mended}"]
     needed = prefill_share(
         B=beside.batch_size / beside.batch_ways,
         P=lengths.mean_read_tokens,

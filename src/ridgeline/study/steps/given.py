@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ridgeline.errors import InputError
-from ridgeline.study.measured.files import read_cases
+from ridgeline.study.measured.files import CASES, read_cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +29,15 @@ def given_cases(paths: Sequence[str], published: Callable[[], MeasuredCases]) ->
     own = [path for path in paths if path != SHIPPED]
     if not own:
         return published()
-    return read_cases(own) + published() if SHIPPED in paths else read_cases(own)
+    try:
+        cases = read_cases(own)
+    except InputError as error:
+        if error.where != CASES:
+            raise
+        raise InputError(
+            error.what, where="--from", value=error.value, expected=error.expected, fix=error.fix
+        ) from error
+    return cases + published() if SHIPPED in paths else cases
 
 
 def nothing_to_fit(wanted: str, paths: Sequence[str], expected: str, *, others: Sequence[object]) -> InputError:
