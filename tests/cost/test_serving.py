@@ -13,6 +13,7 @@ from ridgeline.cost.serving.device import (
     LANES,
     PhaseColumns,
     ServingSetting,
+    held_weight_bytes,
     key_flops,
     serving_flops,
     serving_memory,
@@ -68,6 +69,32 @@ def test_beyond_its_key_value_heads_a_device_saves_weights_and_no_cache() -> Non
     assert eight["weights"] - sixteen["weights"] == pytest.approx(
         2 * (PARAMETERS - norms - keys_and_values) * (1 / 8 - 1 / 16)
     )
+
+
+@pytest.mark.parametrize(
+    ("weights", "group_size", "as_published", "matrix_bytes", "vocabulary_bytes"),
+    [
+        ("int4", 128, True, 0.5 + 2.5 / 128, 2),
+        ("int4", 128, False, 0.5 + 2.5 / 128, 2),
+        ("int4", 32, True, 0.5 + 2.5 / 32, 2),
+        ("int8", 128, True, 1, 2),
+        ("int8", 128, False, 1, 1),
+    ],
+)
+def test_integer_checkpoints_keep_a_wide_vocabulary_and_a_scale_and_a_zero_point_for_each_group(
+    weights: Dtype, group_size: int, *, as_published: bool, matrix_bytes: float, vocabulary_bytes: float
+) -> None:
+    narrow = replace(
+        setting(),
+        dtypes=ServingDtypes(weights=weights),
+        int4_group_size=group_size,
+        keeps_wide_vocabulary=as_published,
+    )
+    held = float(held_weight_bytes(narrow, PhaseColumns(degrees={}, batch_size=1)))
+
+    # Embedding and head have 128,256 rows of 4,096; a scale is of 2 bytes, a zero point of half a byte.
+    vocabulary = 2 * 128_256 * 4096
+    assert held == (PARAMETERS - vocabulary) * matrix_bytes + vocabulary * vocabulary_bytes
 
 
 def test_a_cache_in_8_bits_is_half_as_large_and_has_scales() -> None:

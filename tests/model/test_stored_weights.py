@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ridgeline.errors import InputError
 from ridgeline.model.huggingface.reader import spec_from_object
 from ridgeline.model.spec import StoredSpec
 from ridgeline.model.zoo import load_model, resolve_model
@@ -27,11 +28,12 @@ DIMENSIONS = {
     "vocab_size": 1000,
 }
 EIGHT_BITS = StoredSpec(weights="fp8", compute="fp8")
+FOUR_BIT_FLOATS = StoredSpec(weights="fp4", compute="fp4")
 
 AS_PUBLISHED = {
     "DeepSeek-V3.2": ("deepseek3.2-671b", EIGHT_BITS),
     "Kimi-K2": ("kimi-k2-1t", EIGHT_BITS),
-    "Kimi-K2.5": ("kimi-k2.5-1t", StoredSpec(experts="int4")),
+    "Kimi-K2.5": ("kimi-k2.5-1t", StoredSpec(experts="int4", group_size=32)),
     "MiMo-V2-Flash": ("mimo-v2-flash-309b-a15b", EIGHT_BITS),
     "MiniMax-M2.5": ("minimax-m2.5", EIGHT_BITS),
     "gpt-oss-120b": ("gpt-oss-120b", StoredSpec(experts="mxfp4")),
@@ -49,8 +51,9 @@ def bits(kind: str, count: int) -> dict[str, object]:
     return {"type": kind, "num_bits": count}
 
 
-def read(table: dict[str, object], **more: object) -> tuple[StoredSpec | None, tuple[str, ...]]:
-    spec = spec_from_object({**DIMENSIONS, "quantization_config": table, **more}, name="m", where="config.json")
+def read(table: dict[str, Any], **more: object) -> tuple[StoredSpec | None, tuple[str, ...]]:
+    content: dict[str, Any] = {**DIMENSIONS, "quantization_config": table, **more}
+    spec = spec_from_object(content, name="m", where="config.json")
     return spec.stored, spec.notes
 
 
@@ -62,7 +65,7 @@ def test_the_zoo_and_the_reader_know_what_published_checkpoints_hold(config: str
 
     assert of_file == expected
     assert of_zoo is not None
-    assert (of_zoo.weights, of_zoo.experts, of_zoo.compute) == (expected.weights, expected.experts, expected.compute)
+    assert replace(of_zoo, source=expected.source) == expected
     assert of_zoo.source.startswith("https://huggingface.co/")
 
 
@@ -78,11 +81,20 @@ def test_a_checkpoint_that_says_nothing_is_none() -> None:
         ({"quant_method": "fbgemm_fp8"}, EIGHT_BITS),
         ({"quant_method": "awq", "bits": 4, "group_size": 128}, StoredSpec(weights="int4")),
         ({"quant_method": "awq", "w_bit": 4}, StoredSpec(weights="int4")),
+        ({"quant_method": "AWQ", "w_bit": "4", "q_group_size": 64}, StoredSpec(weights="int4", group_size=64)),
+        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, StoredSpec(weights="int4", group_size=512)),
         ({"quant_method": "gptq", "bits": 8}, StoredSpec(weights="int8")),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, EIGHT_BITS),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16}, FOUR_BIT_FLOATS),
+        (
+            {"quant_method": "modelopt_fp4", "quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}},
+            replace(FOUR_BIT_FLOATS, kv_cache="fp8"),
+        ),
         (of_schemes(bits("float", 8), bits("float", 8)), EIGHT_BITS),
         (of_schemes(bits("int", 8), bits("int", 8)), StoredSpec(weights="int8", compute="int8")),
         (of_schemes(bits("int", 4)), StoredSpec(weights="int4")),
-        (of_schemes(bits("float", 4), bits("float", 4)), StoredSpec(weights="fp4", compute="fp4")),
+        (of_schemes({**bits("int", 4), "group_size": 64}), StoredSpec(weights="int4", group_size=64)),
+        (of_schemes(bits("float", 4), bits("float", 4)), FOUR_BIT_FLOATS),
         (
             of_schemes(bits("float", 8), bits("float", 8), kv_cache_scheme=bits("float", 8)),
             StoredSpec(weights="fp8", compute="fp8", kv_cache="fp8"),
@@ -127,6 +139,8 @@ def test_experts_of_4_bits_beside_8_are_said_by_a_key_of_their_own() -> None:
         {"quant_method": "bitsandbytes", "load_in_4bit": True},
         {"quant_method": "gptq", "bits": 3},
         {"quant_method": "awq"},
+        {"quant_method": "awq", "bits": "four"},
+        {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"},
         {"bits": 4},
         of_schemes(bits("float", 3)),
         of_schemes({"type": ["float"], "num_bits": "8"}),
@@ -149,11 +163,40 @@ def test_a_format_that_is_not_known_is_named_and_not_guessed(table: dict[str, ob
     )
 
 
-@pytest.mark.parametrize("table", [None, [], "fp8", {}], ids=str)
-def test_what_is_no_table_says_nothing(table: object) -> None:
+@pytest.mark.parametrize("table", [None, {}], ids=str)
+def test_an_empty_table_says_nothing(table: object) -> None:
     spec = spec_from_object({**DIMENSIONS, "quantization_config": table}, name="m", where="config.json")  # pyright: ignore[reportArgumentType] - as files have it
 
     assert spec.stored is None
+
+
+@pytest.mark.parametrize("table", ["awq", ["awq"], [], 5, True], ids=str)
+def test_what_is_no_table_is_refused(table: object) -> None:
+    with pytest.raises(InputError, match=r"config\.json: quantization_config"):
+        spec_from_object({**DIMENSIONS, "quantization_config": table}, name="m", where="config.json")  # pyright: ignore[reportArgumentType] - as files have it
+
+
+def test_a_method_that_is_no_word_is_refused() -> None:
+    with pytest.raises(InputError, match=r"config\.json: quant_method"):
+        read({"quant_method": {"a": 1}})
+
+
+@pytest.mark.parametrize("size", [0, -7, "big", 1e18, 513, True], ids=str)
+def test_a_group_is_from_1_weight_to_a_row_of_the_matrix(size: object) -> None:
+    for table in (
+        {"quant_method": "awq", "bits": 4, "group_size": size},
+        of_schemes({**bits("int", 4), "group_size": size}),
+    ):
+        with pytest.raises(InputError, match=r"config\.json: group_size"):
+            read(table)
+
+
+def test_experts_in_mxfp4_of_a_model_without_experts_are_nothing_and_it_says_so() -> None:
+    dense = {"model_type": "llama", "num_local_experts": None, "num_experts_per_tok": None}
+    stored, notes = read({"quant_method": "mxfp4"}, **dense)
+
+    assert stored is None
+    assert notes[-1] == "mxfp4 is of experts alone, and there are none: the weights are taken as bf16"
 
 
 @pytest.mark.parametrize(

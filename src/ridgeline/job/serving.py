@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ridgeline.job.job import AttentionKernel, Compiler, Dtype, Job
 from ridgeline.job.traffic import FixedLength
+from ridgeline.model.spec import INT4_GROUP_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -225,6 +226,12 @@ class ServingJob:
         """Whether weights are stored as in the model's checkpoint, which is known to be narrow."""
         stored, taken = self.model.stored, self.plan.dtypes
         return stored is not None and (taken.weights, taken.experts) == (stored.weights, stored.experts)
+
+    @property
+    def int4_group_size(self) -> int:
+        """Weights of int4 that share a scale: as the checkpoint says, else as most have it."""
+        stored = self.model.stored
+        return stored.group_size if stored is not None and self.is_as_published else INT4_GROUP_SIZE
 
 
 AnyJob: TypeAlias = Job | ServingJob

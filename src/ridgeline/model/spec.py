@@ -8,7 +8,7 @@ read is a composition of these; none has a class of its own.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from ridgeline.model.operations import Span
 
@@ -221,6 +221,9 @@ ChannelSpec: TypeAlias = MlpSpec | MoeSpec
 StoredDtype: TypeAlias = Literal["bf16", "fp8", "int8", "int4", "fp4", "mxfp4"]
 """What checkpoints hold weights in, and engines compute with."""
 
+INT4_GROUP_SIZE: Final = 128
+"""Weights that share a scale where nothing is said: the default of AutoAWQ, GPTQModel and compressed-tensors' W4A16."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSpec:
@@ -232,6 +235,7 @@ class StoredSpec:
         compute: What engines narrow a matmul's activations to, as the checkpoint was made for; bf16 for as they are.
         kv_cache: Of keys and values, where scales for a narrow cache are published too; None for bf16.
         source: Where the checkpoint says so.
+        group_size: Weights of int4 that share a scale.
     """
 
     weights: StoredDtype = "bf16"
@@ -239,6 +243,7 @@ class StoredSpec:
     compute: StoredDtype = "bf16"
     kv_cache: StoredDtype | None = None
     source: str = "its config.json"
+    group_size: int = INT4_GROUP_SIZE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

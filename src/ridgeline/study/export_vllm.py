@@ -15,8 +15,7 @@ from ridgeline.cost.serving.device import (
     held_weight_bytes,
     last_logits_bytes,
     split_shards,
-    stored_bytes,
-    stored_dtype,
+    stored_element_bytes,
     working_bytes,
 )
 from ridgeline.cost.training.held_weights import step_weights
@@ -205,6 +204,8 @@ def device_memory(job: ServingJob, server: VllmServer) -> DeviceMemory:
         context_len=job.workload.context_len,
         prompt_len=job.workload.prompt_len,
         row_elements=LANES if server.is_tpu else 1,
+        int4_group_size=job.int4_group_size,
+        keeps_wide_vocabulary=job.is_as_published,
     )
     columns = PhaseColumns(
         degrees=server.mesh, batch_size=float(server.num_ranks), cache_spread_share=float(server.is_spread)
@@ -226,7 +227,7 @@ def device_memory(job: ServingJob, server: VllmServer) -> DeviceMemory:
 def _wide_vocabulary_bytes(setting: ServingSetting, columns: PhaseColumns) -> float:
     """What the table and the head take more than narrow weights are counted: they are not quantized."""
     return sum(
-        max(BYTES_OF[_ACTIVATION] - stored_bytes(stored_dtype(setting.dtypes, tensor.axes)), 0.0)
+        max(BYTES_OF[_ACTIVATION] - stored_element_bytes(setting, tensor.axes), 0.0)
         * tensor.size
         * count
         / float(split_shards(tensor.axes, tensor.shape, columns))

@@ -36,6 +36,7 @@ from ridgeline.model.accounting import (
 )
 from ridgeline.model.flops import attention_flops
 from ridgeline.model.operations import Attention, ExpertMatmul, Matmul
+from ridgeline.model.spec import INT4_GROUP_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -52,13 +53,20 @@ LANES = 128
 FEED_FORWARD = ("experts", "mlp")
 """Logical axes of experts and MLPs."""
 
-NARROW_FLOATS = ("fp8", "fp4", "mxfp4")
-"""Dtypes of converted checkpoints."""
+CONVERTED_DTYPES = ("fp8", "fp4", "mxfp4", "int4")
+"""Dtypes of checkpoints that tools converted: these leave the embedding and the head in bf16."""
 
 SCALED_BLOCKS = {"fp4": 16, "mxfp4": 32}
 """Elements that share a scale of one byte.
 
 Source: NVFP4: docs.nvidia.com, Transformer Engine, NVFP4BlockScaling; MXFP4: OCP Microscaling Formats (MX), v1.0, 5.2.
+"""
+
+INT4_SCALE_BYTES = BYTES_OF["bf16"] + BYTES_OF["int4"]
+"""Bytes of a group's scale, and of its zero point of 4 bits.
+
+Source: vLLM 0.32.0, layers/quantization/awq.py, gptq.py: `scales` in the dtype of activations, `qzeros` packed as
+weights are. Symmetric compressed-tensors have no zero point: 0.8% less at groups of 128.
 """
 
 SCALE_BYTES = BYTES_OF["f32"]
@@ -82,6 +90,9 @@ class ServingSetting:
         requests: Lengths of requests where they differ; None for prompts and contexts as long as these.
         scaled_caches: Dtypes of a KV cache that has a scale for each head and token. Engines have one for a whole
             tensor of fp8 (vLLM 0.32.0, docs/features/quantization/quantized_kvcache.md).
+        int4_group_size: Weights of int4 that share a scale.
+        keeps_wide_vocabulary: Whether the embedding and the head are in bf16 beside weights of int8 too, as published
+            checkpoints have them; engines that narrow weights themselves (JetStream) narrow these as well.
     """
 
     tree: ModelTree
@@ -91,6 +102,8 @@ class ServingSetting:
     row_elements: int = 1
     requests: RequestLengths | None = None
     scaled_caches: tuple[Dtype, ...] = ("int8",)
+    int4_group_size: int = INT4_GROUP_SIZE
+    keeps_wide_vocabulary: bool = False
 
     @property
     def lengths(self) -> RequestLengths:
@@ -255,7 +268,7 @@ def held_weight_bytes(setting: ServingSetting, columns: PhaseColumns) -> Number:
     largest: Number = 0.0
     for tensor, count, is_outside in step_weights(setting.tree):
         elements = tensor.size * count / split_shards(tensor.axes, tensor.shape, columns)
-        held_bytes = weight_bytes(P=elements, b_w=stored_bytes(stored_dtype(setting.dtypes, tensor.axes)))
+        held_bytes = weight_bytes(P=elements, b_w=stored_element_bytes(setting, tensor.axes))
         if is_outside:
             tables, largest = tables + held_bytes, larger(largest, held_bytes)
         else:
@@ -264,23 +277,35 @@ def held_weight_bytes(setting: ServingSetting, columns: PhaseColumns) -> Number:
     return layers / columns.stages + tables + is_staged * (largest - tables)
 
 
-def stored_dtype(dtypes: ServingDtypes, axes: tuple[str, ...]) -> Dtype:
-    """What a weight of these logical axes is stored in: beside narrow floats, embedding and head are left in bf16.
+def stored_dtype(setting: ServingSetting, axes: tuple[str, ...]) -> Dtype:
+    """What a weight of these logical axes is stored in: beside narrow weights, embedding and head are left in bf16.
 
-    Source: checkpoints in fp8, NVFP4 and MXFP4 list `lm_head` and `embed_tokens` among the modules not converted.
+    Source: checkpoints in fp8, NVFP4 and MXFP4 list `lm_head` and `embed_tokens` among the modules not converted;
+        AutoAWQ and GPTQModel convert the linear layers of decoder blocks alone; compressed-tensors ignores `lm_head`.
     """
-    if "vocab" in axes and dtypes.weights in NARROW_FLOATS:
+    dtypes = setting.dtypes
+    is_published_int8 = setting.keeps_wide_vocabulary and dtypes.weights == "int8"
+    if "vocab" in axes and (dtypes.weights in CONVERTED_DTYPES or is_published_int8):
         return "bf16"
     is_feed_forward = any(axis in FEED_FORWARD for axis in axes)
     return dtypes.experts or dtypes.weights if is_feed_forward else dtypes.weights
 
 
-def stored_bytes(dtype: Dtype) -> float:
-    """Bytes of a stored weight, its share of a block's scale included.
+def stored_element_bytes(setting: ServingSetting, axes: tuple[str, ...]) -> float:
+    """Bytes of a stored weight of these logical axes, its share of a scale included."""
+    return stored_bytes(stored_dtype(setting, axes), int4_group_size=setting.int4_group_size)
 
-    >>> stored_bytes("fp4"), stored_bytes("mxfp4")
-    (0.5625, 0.53125)
+
+def stored_bytes(dtype: Dtype, *, int4_group_size: int = INT4_GROUP_SIZE) -> float:
+    """Bytes of a stored weight, its share of a block's scale included; of int4, of a group's scale and zero point.
+
+    Assumes: one scale for a whole channel of int8, and for a block or channel of fp8: not counted.
+
+    >>> stored_bytes("fp4"), stored_bytes("mxfp4"), stored_bytes("int4")
+    (0.5625, 0.53125, 0.51953125)
     """
+    if dtype == "int4":
+        return BYTES_OF[dtype] + INT4_SCALE_BYTES / int4_group_size
     return BYTES_OF[dtype] + (1 / SCALED_BLOCKS[dtype] if dtype in SCALED_BLOCKS else 0.0)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ridgeline.cost.serving.device import split_shards, stored_bytes, stored_dtype
+from ridgeline.cost.serving.device import split_shards, stored_element_bytes
 from ridgeline.cost.training.held_weights import step_weights
 
 if TYPE_CHECKING:
@@ -47,6 +47,6 @@ class Drafting:
             return total
         for tensor, count, _ in step_weights(self.drafter.tree):
             if not (self.num_heads and "vocab" in tensor.axes):
-                stored = stored_bytes(stored_dtype(self.drafter.dtypes, tensor.axes))
+                stored = stored_element_bytes(self.drafter, tensor.axes)
                 total = total + tensor.size * count * stored / split_shards(tensor.axes, tensor.shape, columns)
         return total * self.num_drafters

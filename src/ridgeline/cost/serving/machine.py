@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ridgeline.cost.placement import link_rate_bytes_per_s
-from ridgeline.cost.serving.device import SCALE_BYTES, PhaseColumns, split_shards, stored_bytes, stored_dtype
+from ridgeline.cost.serving.device import SCALE_BYTES, PhaseColumns, split_shards, stored_dtype, stored_element_bytes
 from ridgeline.job.job import BYTES_OF
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class ServingMachine:
 
     def product_dtype(self, axes: tuple[str, ...]) -> str:
         """What a matmul by a weight of these logical axes is computed in: no narrower than the weight is stored."""
-        asked, stored = self.setting.dtypes.compute, stored_dtype(self.setting.dtypes, axes)
+        asked, stored = self.setting.dtypes.compute, stored_dtype(self.setting, axes)
         wider = stored if BYTES_OF[stored] > BYTES_OF[asked] else asked
         return wider if wider in self.hardware.chip.peak_flops_per_s else "bf16"
 
@@ -90,7 +90,7 @@ class ServingMachine:
     def matmul_flops_per_s(self, axes: tuple[str, ...]) -> float:
         """What large matmuls by a weight of these logical axes reach on one device."""
         reached, dtype = self.efficiency.matmul, self.product_dtype(axes)
-        stored = stored_dtype(self.setting.dtypes, axes)
+        stored = stored_dtype(self.setting, axes)
         kept = self.serving.arithmetic * (self.serving.widened if BYTES_OF[stored] < BYTES_OF[dtype] else 1.0)
         return self.peak_flops_per_s(dtype) * reached.get(dtype, reached["bf16"]) * kept
 
@@ -131,7 +131,7 @@ class ServingMachine:
 
     def weight_element_bytes(self, axes: tuple[str, ...]) -> float:
         """Of a stored weight of these logical axes."""
-        return stored_bytes(stored_dtype(self.setting.dtypes, axes))
+        return stored_element_bytes(self.setting, axes)
 
     @property
     def activation_element_bytes(self) -> float:

@@ -33,6 +33,12 @@ _METHODS: Final[Mapping[str, StoredSpec]] = {
 }
 """Methods with one format: `fp8` quantizes activations as it goes; `mxfp4` is of experts, activations stay in bf16."""
 
+_MODELOPT: Final[Mapping[str, StoredSpec]] = {
+    "FP8": _EIGHT_BITS_BOTH,
+    "NVFP4": StoredSpec(weights="fp4", compute="fp4"),
+}
+"""By `quant_algo` of `modelopt`, whose words stand in the table or in its `quantization`."""
+
 _WEIGHTS_OF_BITS: Final[Mapping[int, StoredSpec]] = {4: StoredSpec(weights="int4"), 8: StoredSpec(weights="int8")}
 """Of `awq` and `gptq`, which leave activations in bf16."""
 
@@ -45,21 +51,29 @@ _DTYPES: Final[Mapping[tuple[str, int], StoredDtype]] = {
 """By `type` and `num_bits` of compressed-tensors."""
 
 
-def stored_weights(content: Mapping[str, Json], config: Config) -> tuple[StoredSpec | None, tuple[str, ...]]:
+def stored_weights(
+    content: Mapping[str, Json], config: Config, *, has_experts: bool
+) -> tuple[StoredSpec | None, tuple[str, ...]]:
     """How the checkpoint holds its weights, None for bf16; and notes on what could not be read.
 
     Args:
         content: The whole file.
         config: The part that is the decoder.
+        has_experts: Whether it has any.
+
+    Raises:
+        InputError: The table is no table, its method no word, or its group size no number of weights.
     """
-    found = next((table for part in (config.values, content) if (table := _table(part))), None)
+    found = next((table for part in (config.values, content) if (table := _table(part, config))), None)
     if found is None:
         return None, ()
-    method = str(found.get("quant_method") or "a method without a name")
-    read = _read(found, method)
+    method = _method(found, config)
+    read = _read(found, method.lower(), config)
     if read is None:
         what = f"the checkpoint is quantized by {method}, in a form that is not known here"
         return None, (f"{what}: its weights are taken as bf16; say plan.dtypes",)
+    if read.weights == "bf16" and not has_experts:
+        return None, (f"{method} is of experts alone, and there are none: the weights are taken as bf16",)
     if config.word("expert_dtype") == "fp4":  # DeepSeek-V4 says so beside it
         read = replace(read, experts="fp4")
     elif _leaves_attention(found, config.num_layers) and read.experts is None:
@@ -67,28 +81,70 @@ def stored_weights(content: Mapping[str, Json], config: Config) -> tuple[StoredS
     return read, _notes(found)
 
 
-def _table(part: Mapping[str, Json]) -> Mapping[str, Json] | None:
-    return next((table for key in _KEYS if isinstance(table := part.get(key), dict) and table), None)
+def _table(part: Mapping[str, Json], config: Config) -> Mapping[str, Json] | None:
+    for key in _KEYS:
+        table = part.get(key)
+        if isinstance(table, dict) and table:
+            nested = table.get("quantization")
+            return {**table, **nested} if isinstance(nested, dict) else table
+        if table is not None and table != {}:
+            config.refuse(key, table, "an object, as quantizing tools write it")
+    return None
 
 
-def _read(table: Mapping[str, Json], method: str) -> StoredSpec | None:
+def _method(table: Mapping[str, Json], config: Config) -> str:
+    method = table.get("quant_method")
+    if method is not None and not isinstance(method, str):
+        config.refuse("quant_method", method, "a word: awq, gptq, fp8, compressed-tensors, ...")
+    return method or "a method without a name"
+
+
+def _read(table: Mapping[str, Json], method: str, config: Config) -> StoredSpec | None:
     """The format of the modules that are converted."""
     if isinstance(groups := table.get("config_groups"), dict):  # compressed-tensors, and ModelOpt in its form
-        return _of_groups(groups, table)
+        return _of_groups(groups, table, config)
     if method in {"awq", "gptq"}:
-        bits = table.get("bits", table.get("w_bit"))
-        return _WEIGHTS_OF_BITS.get(bits) if isinstance(bits, int) else None
+        read = _WEIGHTS_OF_BITS.get(_bits(table))
+        return read and _grouped(read, table.get("group_size", table.get("q_group_size")), config)
+    if method.startswith("modelopt"):
+        read = _MODELOPT.get(str(table.get("quant_algo")).upper())
+        has_cache = str(table.get("kv_cache_quant_algo")).upper() == "FP8"
+        return replace(read, kv_cache="fp8") if read and has_cache else read
     return _METHODS.get(method)
 
 
-def _of_groups(groups: Mapping[str, Json], table: Mapping[str, Json]) -> StoredSpec | None:
+def _bits(table: Mapping[str, Json]) -> int:
+    """Of a weight; files have them as a number or as its digits. 0 where they say nothing."""
+    bits = table.get("bits", table.get("w_bit"))
+    if isinstance(bits, str) and bits.strip() in {"4", "8"}:
+        return int(bits)
+    return bits if isinstance(bits, int) else 0
+
+
+def _grouped(read: StoredSpec, size: Json, config: Config) -> StoredSpec:
+    """With so many weights to a scale; -1 is a row of them, nothing is as most have it."""
+    width = config.count("hidden_size")
+    if size is None:
+        return read
+    if not isinstance(size, int) or isinstance(size, bool) or not (size == -1 or 1 <= size <= width):
+        config.refuse("group_size", size, f"a whole number from 1 to the model's width, {width}, or -1 for a whole row")
+    return replace(read, group_size=width if size == -1 else size) if read.weights == "int4" else read
+
+
+def _of_groups(groups: Mapping[str, Json], table: Mapping[str, Json], config: Config) -> StoredSpec | None:
     """Of compressed-tensors: one format of weights and activations; several formats are not followed."""
     formats = {_format(group) for group in groups.values()}
     weights, inputs = formats.pop() if len(formats) == 1 else (None, None)
     if weights is None:
         return None
     cache = table.get("kv_cache_scheme")
-    return StoredSpec(weights=weights, compute=inputs or "bf16", kv_cache=_dtype(cache))
+    sizes = [scheme.get("group_size") for group in groups.values() if isinstance(scheme := _weights(group), dict)]
+    stored = StoredSpec(weights=weights, compute=inputs or "bf16", kv_cache=_dtype(cache))
+    return _grouped(stored, sizes[0], config) if weights == "int4" else stored
+
+
+def _weights(group: Json) -> Json:
+    return group.get("weights") if isinstance(group, dict) else None
 
 
 def _format(group: Json) -> tuple[StoredDtype | None, StoredDtype | None]:

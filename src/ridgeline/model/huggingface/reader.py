@@ -12,7 +12,7 @@ from ridgeline.model.huggingface.nas import searched_layers
 from ridgeline.model.huggingface.patterns import places
 from ridgeline.model.huggingface.quantization import stored_weights
 from ridgeline.model.huggingface.section import decoder_section
-from ridgeline.model.spec import LayerSpec, ModelSpec, NormSpec
+from ridgeline.model.spec import LayerSpec, ModelSpec, MoeSpec, NormSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,7 +53,9 @@ def spec_from_object(content: Mapping[str, Json], *, name: str, where: str) -> M
     table_width = config.count("word_embed_proj_dim", width)
     has_images = config.has("cross_attention_layers")
     mtp_layers = config.count("mtp_layers", 0, least=0)
-    stored, of_stored = stored_weights(content, config)
+    stored, of_stored = stored_weights(
+        content, config, has_experts=any(isinstance(layer.mlp, MoeSpec) for layer in layers)
+    )
     return ModelSpec(
         name=name,
         embed_dim=width,

@@ -44,6 +44,8 @@ def serving_machine(job: ServingJob, hardware: Slice, *, engine: str = PLANNED_E
         prompt_len=job.workload.prompt_len,
         row_elements=LANES if hardware.chip.torus is not None else 1,
         requests=request_lengths(job.workload),
+        int4_group_size=job.int4_group_size,
+        keeps_wide_vocabulary=job.is_as_published,
     )
     speculation = job.plan.speculation
     return ServingMachine(
