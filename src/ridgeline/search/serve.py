@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
 
     Progress = Callable[[str, float], None]
 
-MOST_TRIED: Final = 8
+MOST_TRIED: Final = 6
 """Plans that are simulated even if they would, at the best, need no fewer chips than one that holds the limits."""
 
 FEW_TRIED: Final = 2
@@ -102,7 +103,7 @@ def serve(
     if not allowed.any():
         raise _too_slow(job, asked, searched, ranked, rejected, statistics)
     chosen, best = _best(job, searched, ranked, allowed, is_final=True)
-    if best.is_simulated and not all(in_limits(job.workload, best.ttft, best.tpot)):
+    if not _holds(job.workload, best) and (best.is_simulated or _is_late(job.workload, best)):
         raise _queued(job, best, rejected, statistics)
     found, index = _candidate(searched, ranked, chosen)
     price = next(iter(job.hardware.chip.prices), None)
@@ -189,7 +190,8 @@ def _best_with(job: ServingJob, dtypes: ServingDtypes, slices: Sequence[Slice]) 
     if not allowed.any():
         return None
     _, point = _best(question, searched, ranked, allowed, is_final=False)
-    return point if not point.is_simulated or _holds(job.workload, point) else None
+    is_held = _holds(job.workload, point) if point.is_simulated else not _is_late(job.workload, point)
+    return point if is_held else None
 
 
 def _best(
@@ -254,6 +256,12 @@ def _holds(workload: ServingWorkload, point: ServingPoint) -> bool:
     return point.is_simulated and all(in_limits(workload, point.ttft, point.tpot))
 
 
+def _is_late(workload: ServingWorkload, point: ServingPoint) -> bool:
+    """Whether the means of a plan are beyond the limits, whatever these are limits of."""
+    limits = ((workload.ttft_s, point.ttft.mean_s), (workload.tpot_s, point.tpot.mean_s))
+    return any(limit_s is not None and time_s > limit_s for limit_s, time_s in limits)
+
+
 def _candidate(searched: Sequence[Searched], ranked: Ranked, row: int) -> tuple[Candidates, int]:
     """The candidates of a slice, and which of them a row is."""
     return searched[int(ranked.of[row])].found, int(ranked.index[row])
@@ -293,16 +301,24 @@ def _point(job: ServingJob, searched: Sequence[Searched], ranked: Ranked, row: i
     return serving_point(found, index, requests_per_s=job.workload.rate)
 
 
+def _least_point(job: ServingJob, searched: Sequence[Searched], ranked: Ranked, row: int) -> ServingPoint:
+    """A plan with the times that its limits are judged by before requests are simulated."""
+    point = _point(job, searched, ranked, row)
+    ttft = replace(point.ttft, mean_s=float(ranked.least_ttft_s[row]))
+    return replace(point, ttft=ttft, tpot=replace(point.tpot, mean_s=float(ranked.least_tpot_s[row])))
+
+
 def _late(workload: ServingWorkload, ranked: Ranked) -> Iterator[Rejected]:
-    """Plans that fit, and whose means are beyond the limits."""
+    """Plans that fit, and whose means are beyond the limits: at a rate, even with servers to spare."""
+    when = "on average" if workload.rate is None else "even where no request waits"
     for what, limit_s, times_s in (
-        ("their first token takes", workload.ttft_s, ranked.ttft_s),
-        ("a token takes them", workload.tpot_s, ranked.tpot_s),
+        ("their first token takes", workload.ttft_s, ranked.least_ttft_s),
+        ("a token takes them", workload.tpot_s, ranked.least_tpot_s),
     ):
         late = 0 if limit_s is None else int((times_s > limit_s).sum())
         if limit_s is not None and late:
-            reason = f"{what} longer than {format_seconds(limit_s)} on average"
-            yield Rejected(family=f"{late:,} of {len(times_s):,} that fit", reason=reason, plans=late)
+            reason = f"{what} longer than {format_seconds(limit_s)} {when}"
+            yield Rejected(family=f"{late:,} of {len(times_s):,} ways to read and decode", reason=reason, plans=late)
 
 
 def _rejected(searched: Sequence[Searched]) -> Iterator[Rejected]:
@@ -375,11 +391,12 @@ def _too_slow(
 ) -> InfeasibleError:
     """Limits that no plan meets: the best attainable of each, and what binds it."""
     workload = job.workload
-    first = ranked.ttft_s / (workload.ttft_s or np.inf)
-    token = ranked.tpot_s / (workload.tpot_s or np.inf)
-    closest = _point(job, searched, ranked, int(np.maximum(first, token).argmin()))
-    quickest_first = _point(job, searched, ranked, int(ranked.ttft_s.argmin()))
-    quickest_token = _point(job, searched, ranked, int(ranked.tpot_s.argmin()))
+    first = ranked.least_ttft_s / (workload.ttft_s or np.inf)
+    token = ranked.least_tpot_s / (workload.tpot_s or np.inf)
+    closest, quickest_first, quickest_token = (
+        _least_point(job, searched, ranked, int(times.argmin()))
+        for times in (np.maximum(first, token), ranked.least_ttft_s, ranked.least_tpot_s)
+    )
     return InfeasibleError(
         f"no plan of {job.model_reference} meets the limits",
         reasons=[

@@ -227,6 +227,38 @@ def test_a_burst_needs_more_servers_than_the_mean_rate_of_its_trace(tmp_path: Pa
     assert fleets[1].chips > fleets[0].chips
 
 
+@pytest.mark.parametrize(
+    ("said", "limit_s"),
+    [
+        # Full servers take 16 ms a token; a pass that only decodes, with one sequence, takes half the limit.
+        ({"on": "v6e:2x2", "prompt_len": 1000, "generate_len": 2, "rate": 50, "tpot": "10ms"}, 10e-3),
+        # Full servers take 26 ms; without the limit the answer's three servers, with room to spare, take 12 ms.
+        (
+            {"on": "h200:1", "prompt_len": 2000, "generate_len": 200, "rate": 25, "batch": 64, "tpot": "20ms"},
+            20e-3,
+        ),
+    ],
+)
+def test_at_a_rate_servers_with_room_to_spare_meet_a_limit_that_full_ones_do_not(
+    said: dict[str, str | int], limit_s: float
+) -> None:
+    best = ridgeline.serve("llama3.1-8b", mode="interleaved", **said).best  # pyright: ignore[reportArgumentType] - as told
+
+    assert best.is_simulated
+    assert best.tpot.mean_s <= limit_s < 1 / best.tokens_per_s_per_user
+
+
+def test_an_answer_says_that_times_near_full_load_depend_on_the_sample() -> None:
+    full = served(mode="interleaved", batch=32).best.requests_per_s
+
+    def said(load: float) -> bool:
+        answer = served(mode="interleaved", batch=32, rate=10 * load * full, server_ratio=None)
+        return any("so near full load" in each for each in answer.assumptions)
+
+    assert said(0.995)
+    assert not said(0.9)
+
+
 def test_without_a_rate_nothing_is_simulated_and_tails_are_unknown() -> None:
     best = served().best
 

@@ -82,6 +82,8 @@ class Candidates:
         reading_s: A pass that reads prompts, alone or beside decoding.
         ttft_s: Mean time to the first token.
         tpot_s: Mean time per output token.
+        least_ttft_s: At a rate, the time to the first token of servers with no other prompt to read; else `ttft_s`.
+        least_tpot_s: The same of servers with one sequence on a rank, at a rate with a limit; else `tpot_s`.
         served_requests_per_s: Requests that a server and its share of prefill servers complete a second.
         servers_ratio: Prefill servers for each server that decodes.
         server_ratio: Prefill and decode servers as they are pinned; None for as many as keep up.
@@ -97,6 +99,8 @@ class Candidates:
     reading_s: Column
     ttft_s: Column
     tpot_s: Column
+    least_ttft_s: Column
+    least_tpot_s: Column
     served_requests_per_s: Column
     servers_ratio: Column
     server_ratio: tuple[int, int] | None
@@ -117,6 +121,8 @@ class Candidates:
             reading_s=self.reading_s[index],
             ttft_s=self.ttft_s[index],
             tpot_s=self.tpot_s[index],
+            least_ttft_s=self.least_ttft_s[index],
+            least_tpot_s=self.least_tpot_s[index],
             served_requests_per_s=self.served_requests_per_s[index],
             servers_ratio=self.servers_ratio[index],
         )
@@ -199,12 +205,14 @@ def candidates(
     costed = len(table) + len(readers)
     table, readers = _fitting(table), _fitting_readers(readers)
     closest = _closest(machine, decode, job.workload.batch)
-    found = _steady(job, table, readers, costed=costed, closest=closest)
+    is_limited = job.workload.rate is not None and job.workload.tpot_s is not None
+    alone_s = _alone_s(table) if is_limited else np.full(2 * len(table.meshes), inf)
+    found = _steady(job, table, readers, alone_s, costed=costed, closest=closest)
     bounds = list(limits_of(job.workload))
     finer = finer_batches(table, _last_within(found, bounds))
     if len(finer) == 0:
         return found
-    steps = _steady(job, finer, readers, costed=costed + len(finer), closest=closest)
+    steps = _steady(job, finer, readers, alone_s, costed=costed + len(finer), closest=closest)
     return _without_steps(_joined(found, steps), len(table), bounds)
 
 
@@ -247,7 +255,8 @@ def _last_within(found: Candidates, bounds: Sequence[tuple[float, float]]) -> ND
 
 def _joined(found: Candidates, steps: Candidates) -> Candidates:
     """The candidates of both, of the same prefill servers."""
-    names = ("decode_s", "reading_s", "ttft_s", "tpot_s", "served_requests_per_s", "servers_ratio")
+    names = ("decode_s", "reading_s", "ttft_s", "tpot_s", "least_ttft_s", "least_tpot_s")
+    names = (*names, "served_requests_per_s", "servers_ratio")
     both: dict[str, Column] = {name: np.concatenate([getattr(found, name), getattr(steps, name)]) for name in names}
     return replace(
         steps,
@@ -271,7 +280,13 @@ def _without_steps(found: Candidates, coarse: int, bounds: Sequence[tuple[float,
 
 
 def _steady(
-    job: ServingJob, table: ServingTable, readers: ServingTable, *, costed: int, closest: PhaseColumns | None
+    job: ServingJob,
+    table: ServingTable,
+    readers: ServingTable,
+    alone_s: Column,
+    *,
+    costed: int,
+    closest: PhaseColumns | None,
 ) -> Candidates:
     """Plans of servers that decode, alone and with each of those that read."""
     machine = table.machine
@@ -279,21 +294,40 @@ def _steady(
     both = _interleaved(table, decode_s)
     apart = _disaggregated(job, table, readers, decode_s)
     joined = {name: np.concatenate([both[name], apart[name]]) for name in both}
+    decode, is_at_rate = joined["decode"].astype(np.int64), job.workload.rate is not None
     return Candidates(
         table=table,
         readers=readers,
-        decode=joined["decode"].astype(np.int64),
+        decode=decode,
         prefill=joined["prefill"].astype(np.int64),
         decode_s=joined["decode_s"],
         reading_s=joined["reading_s"],
         ttft_s=joined["ttft_s"],
         tpot_s=joined["tpot_s"],
+        least_ttft_s=joined["alone_ttft_s" if is_at_rate else "ttft_s"],
+        least_tpot_s=np.minimum(joined["tpot_s"], alone_s[_kinds(table)][decode]),
         served_requests_per_s=joined["served_requests_per_s"],
         servers_ratio=joined["servers_ratio"],
         server_ratio=job.plan.server_ratio,
         costed=costed,
         closest=closest,
     )
+
+
+def _alone_s(table: ServingTable) -> Column:
+    """Time per token of a server that has one sequence on a rank and reads nothing, by `_kinds`."""
+    machine, found = table.machine, np.full(2 * len(table.meshes), inf)
+    kinds, first = np.unique(_kinds(table), return_index=True)
+    alone = table.rows(first)
+    columns = replace(alone.columns, batch_size=alone.batch_ways)
+    pass_s = _wide(serving_pass(machine, decode_pass(columns, machine)).expected_s, alone)
+    found[kinds] = token_s(T_pass_s=pass_s, pass_tokens=machine.pass_tokens)
+    return found
+
+
+def _kinds(table: ServingTable) -> NDArray[np.int64]:
+    """Rows that differ in their batch, or in pieces of prompts, have one number."""
+    return (table.mesh * 2 + table.spread).astype(np.int64)
 
 
 def _closest(machine: ServingMachine, meshes: Sequence[ServingMesh], batch: int | None) -> PhaseColumns | None:
@@ -350,11 +384,14 @@ def _interleaved(table: ServingTable, decode_s: Column) -> dict[str, Column]:
     )
     share = np.asarray(prefill_share(**asked, chunk_tokens=filled))[rows]
     pass_s = mixed_pass_s(T_decode_s=decode_s[rows], T_mixed_s=mixed_s, prefill_share=share)
-    ttft_s = first_token_s(
-        T_mixed_s=mixed_s,
-        num_passes=lengths.chunk_count(some.chunk_tokens),
-        num_passes_of_others=lengths.chunk_wait_count(some.chunk_tokens),
-        load_fraction=load[rows],
+    ttft_s, alone_ttft_s = (
+        first_token_s(
+            T_mixed_s=mixed_s,
+            num_passes=lengths.chunk_count(some.chunk_tokens),
+            num_passes_of_others=lengths.chunk_wait_count(some.chunk_tokens),
+            load_fraction=load_fraction,
+        )
+        for load_fraction in (load[rows], 0.0)
     )
     return {
         "decode": rows.astype(np.float64),
@@ -362,6 +399,7 @@ def _interleaved(table: ServingTable, decode_s: Column) -> dict[str, Column]:
         "decode_s": decode_s[rows],
         "reading_s": mixed_s,
         "ttft_s": np.asarray(ttft_s),
+        "alone_ttft_s": np.asarray(alone_ttft_s),
         "tpot_s": np.asarray(token_s(T_pass_s=pass_s, pass_tokens=machine.pass_tokens)),
         "served_requests_per_s": np.asarray(requests_per_s(B=some.batch_size, T_token_s=pass_s, G=passes)),
         "servers_ratio": np.zeros(len(rows)),
@@ -396,6 +434,7 @@ def _disaggregated(job: ServingJob, table: ServingTable, readers: ServingTable, 
         "decode_s": pass_s,
         "reading_s": reading_s[prefill],
         "ttft_s": np.asarray(batched_first_token_s(T_prefill_s=reading_s[prefill])),
+        "alone_ttft_s": np.asarray(batched_first_token_s(T_prefill_s=reading_s[prefill])),
         "tpot_s": np.asarray(token_s(T_pass_s=pass_s, pass_tokens=machine.pass_tokens)),
         "served_requests_per_s": np.asarray(served),
         "servers_ratio": np.asarray(ratio),

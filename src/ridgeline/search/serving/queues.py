@@ -39,15 +39,14 @@ _MOST_LOAD: Final = 0.999
 def queued_fleet(found: Candidates, workload: ServingWorkload) -> tuple[Column, Column]:
     """Servers that decode, or do both, and such as only read, so many that each plan holds the limits with its queues.
 
-    As many as keep up of plans that are beyond the limits anyhow, and where the job pins how many of the one come with
-    the other.
+    As many as keep up of plans that are beyond the limits however few requests a server has, and where the job pins
+    how many of the one come with the other.
     """
-    rate = workload.rate or 0.0
-    servers, readers = found.fleet(rate)
+    servers, readers = least_fleet(found, workload)
     if found.server_ratio is not None:
         return servers, readers
     first_limit_s, token_limit_s = (np.inf if each is None else each for each in (workload.ttft_s, workload.tpot_s))
-    short = np.flatnonzero((found.ttft_s <= first_limit_s) & (found.tpot_s <= token_limit_s))
+    short = np.flatnonzero((found.least_ttft_s <= first_limit_s) & (found.least_tpot_s <= token_limit_s))
     for _ in range(_MOST_GROWINGS):
         some = found.some(short)
         is_apart = some.prefill >= 0
@@ -61,6 +60,38 @@ def queued_fleet(found: Candidates, workload: ServingWorkload) -> tuple[Column, 
         readers[short] = np.where(more_readers, grown(readers[short]), readers[short])
         short = short[is_short]
     return servers, readers
+
+
+def least_fleet(found: Candidates, workload: ServingWorkload) -> tuple[Column, Column]:
+    """The same, did no request wait: so many that they keep up, none with more sequences than the limit lets it.
+
+    Of plans that no number of servers brings within the limit, and of pinned ratios, as many as keep up.
+    """
+    rate, limit_s = workload.rate or 0.0, workload.tpot_s
+    servers, readers = found.fleet(rate)
+    if found.server_ratio is not None or limit_s is None:
+        return servers, readers
+    slow = np.flatnonzero((found.tpot_s > limit_s) & (found.least_tpot_s < limit_s))
+    least_s = found.least_tpot_s[slow]
+    load = (1.0 - least_s / limit_s) / (1.0 - least_s / found.tpot_s[slow])  # of loaded_token_s
+    servers[slow] = np.maximum(servers[slow], np.ceil(rate / (load * found.served_requests_per_s[slow])))
+    return servers, readers
+
+
+def loaded_token_s(*, alone_s: Column, full_s: Column, load: Column) -> Column:
+    """Time per token of a server with a part of the requests that it can serve.
+
+    Formula: T = alone_s / (1 − load · (1 − alone_s / full_s))
+
+    Assumes: a pass takes longer by as much for each sequence and each token of prompts; of both there are load · T /
+        full_s as many as on a full server.
+
+    Source: derived; Little's law.
+
+    >>> loaded_token_s(alone_s=np.array([1.0]), full_s=np.array([4.0]), load=np.array([1.0])).tolist()
+    [4.0]
+    """
+    return alone_s / (1.0 - load * (1.0 - alone_s / full_s))
 
 
 def grown(count: Column) -> Column:
@@ -84,7 +115,8 @@ def _queued_times(
     is_apart, ways = found.prefill >= 0, table.batch_ways[found.decode]
     places = table.batch_size[found.decode] / ways
     taken = np.minimum(rate / (num_servers * found.served_requests_per_s), _MOST_LOAD)
-    reply_s = lengths.reply_tokens * found.tpot_s
+    token_s = loaded_token_s(alone_s=found.least_tpot_s, full_s=found.tpot_s, load=taken)
+    reply_s = lengths.reply_tokens * token_s
     place_s = wait_s(num_servers=places, service_s=reply_s, load=taken)
     reading = np.minimum(rate * found.prompt_s / np.maximum(num_readers, 1.0), _MOST_LOAD)
     first_apart = found.reading_s + tail_s(
@@ -102,7 +134,7 @@ def _queued_times(
         load_fraction=np.minimum(busy, _MOST_LOAD),
     )
     first_beside = np.asarray(queued) + tail_s(place_s, wait_share(num_servers=places, load=taken), workload.ttft_of)
-    token = found.tpot_s + np.where(is_apart, place_s / lengths.reply_tokens, 0.0)
+    token = token_s + np.where(is_apart, place_s / lengths.reply_tokens, 0.0)
     return np.where(is_apart, first_apart, first_beside), token
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from ridgeline.search.serving.candidates import ROOM_TO_QUEUE, unbeaten
 from ridgeline.search.serving.dtypes import width_bytes
-from ridgeline.search.serving.queues import queued_fleet
+from ridgeline.search.serving.queues import least_fleet, queued_fleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ TIE_FRACTION: Final = 0.02
 """Plans whose cost differs by less are equally cheap; of those the quickest is taken."""
 
 SHORT_LISTS: Final = ((1.0, 4), (ROOM_TO_QUEUE, 2))
-"""Of each slice, parts of the limits within which plans are simulated, and how many."""
+"""Of each slice and mode, parts of the limits within which plans are simulated, and how many."""
 
 FEW_HOPEFUL: Final = 2
 """The same of plans that would be the cheapest, did no request wait."""
@@ -57,9 +58,12 @@ class Ranked:
         family: Slice, meshes, and prompts that are read at once, as a number.
         ttft_s: Mean time to the first token.
         tpot_s: Mean time per output token.
+        least_ttft_s: At a rate, the time to the first token with servers to spare; else `ttft_s`.
+        least_tpot_s: At a rate with a limit, the time per token with servers to spare; else `tpot_s`.
         tokens_per_s_per_chip: Output tokens per second and chip.
         width_bytes: How wide precisions are.
         is_elaborate: Whether both sides of matrices are split, which few engines can, or layers into stages.
+        is_apart: Whether servers of their own read prompts.
         is_tight: Whether at the job's rate requests often find all places taken.
     """
 
@@ -70,17 +74,20 @@ class Ranked:
     family: NDArray[np.int64]
     ttft_s: NDArray[np.float64]
     tpot_s: NDArray[np.float64]
+    least_ttft_s: NDArray[np.float64]
+    least_tpot_s: NDArray[np.float64]
     tokens_per_s_per_chip: NDArray[np.float64]
     width_bytes: NDArray[np.float64]
     is_elaborate: NDArray[np.bool_]
+    is_apart: NDArray[np.bool_]
     is_tight: NDArray[np.bool_]
 
 
 def short_list(workload: ServingWorkload, ranked: Ranked) -> list[int]:
     """Plans to simulate, the most promising first.
 
-    Of each slice, and of each of its meshes and batches of prompts, the cheapest: within the limits, with room to
-    queue, and did no request wait.
+    Of each slice and mode, and of each of its meshes and batches of prompts, the cheapest: within the limits, with room
+    to queue, and did no request wait.
     """
     found: list[int] = []
     for share, count in SHORT_LISTS:
@@ -99,14 +106,15 @@ def _order(ranked: Ranked, rows: NDArray[np.int64], usd: NDArray[np.float64]) ->
 def _cheapest_of_each(
     ranked: Ranked, allowed: NDArray[np.bool_], usd: NDArray[np.float64], count: int
 ) -> Iterator[int]:
-    """Of each slice so many plans: the cheapest of each of its families."""
+    """Of each slice so many plans of either mode: the cheapest of each of its families."""
     rows = np.flatnonzero(allowed)
     rows = rows[_order(ranked, rows, usd)]
     rows = rows[np.sort(np.unique(ranked.family[rows], return_index=True)[1])]
-    taken: dict[int, int] = {}
+    taken: Counter[tuple[int, bool]] = Counter()
     for row in rows.tolist():
-        taken[int(ranked.of[row])] = taken.get(int(ranked.of[row]), 0) + 1
-        if taken[int(ranked.of[row])] <= count:
+        kind = int(ranked.of[row]), bool(ranked.is_apart[row])
+        taken[kind] += 1
+        if taken[kind] <= count:
             yield row
 
 
@@ -125,9 +133,12 @@ def ranked_plans(job: ServingJob, searched: Sequence[Searched]) -> Ranked:
         family=_families(searched),
         ttft_s=joined([each.found.ttft_s for each in searched]),
         tpot_s=joined([each.found.tpot_s for each in searched]),
+        least_ttft_s=joined([each.found.least_ttft_s for each in searched]),
+        least_tpot_s=joined([each.found.least_tpot_s for each in searched]),
         tokens_per_s_per_chip=joined([each.found.tokens_per_s_per_chip for each in searched]),
         width_bytes=np.repeat([width_bytes(each.found.table.machine.setting.dtypes) for each in searched], counts),
         is_elaborate=np.concatenate([each.found.is_elaborate for each in searched]),
+        is_apart=np.concatenate([each.found.prefill >= 0 for each in searched]),
         is_tight=np.concatenate([each.found.is_tight(job.workload.rate) for each in searched]),
     )
 
@@ -136,7 +147,7 @@ def _usd(job: ServingJob, found: Candidates, *, queued: bool) -> NDArray[np.floa
     """Chips of the fleet for the job's rate, or chips over what they yield: all of one kind, at one price."""
     if job.workload.rate is None:
         return 1.0 / found.tokens_per_s_per_chip
-    servers, readers = queued_fleet(found, job.workload) if queued else found.fleet(job.workload.rate)
+    servers, readers = (queued_fleet if queued else least_fleet)(found, job.workload)
     return (servers + readers) * found.table.machine.hardware.num_chips
 
 
@@ -153,15 +164,15 @@ def _families(searched: Sequence[Searched]) -> NDArray[np.int64]:
 
 
 def meets(workload: ServingWorkload, ranked: Ranked, *, share: float = 1.0) -> NDArray[np.bool_]:
-    """Plans whose means are within a share of the limits, whatever these are limits of."""
+    """Plans whose means are within a share of the limits, at a rate with servers to spare: a simulation judges them."""
     first = np.inf if workload.ttft_s is None else workload.ttft_s * share
     token = np.inf if workload.tpot_s is None else workload.tpot_s * share
-    return (ranked.ttft_s <= first) & (ranked.tpot_s <= token)
+    return (ranked.least_ttft_s <= first) & (ranked.least_tpot_s <= token)
 
 
 def in_time(workload: ServingWorkload, ranked: Ranked) -> NDArray[np.bool_]:
     """Rows whose first token is out in time, whatever the rest takes: what the frontier is drawn from."""
-    return ranked.ttft_s <= (np.inf if workload.ttft_s is None else workload.ttft_s)
+    return ranked.least_ttft_s <= (np.inf if workload.ttft_s is None else workload.ttft_s)
 
 
 def quickest_of_the_cheapest(ranked: Ranked, allowed: NDArray[np.bool_]) -> int:

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 _FIXED: Final = ("weights", "draft_weights", "shared_prefix")
 """Parts of memory that do not grow with the sequences at once."""
 
+_NEARLY_FULL: Final = 0.97
+"""Load from which a queue takes longer to settle than the 4,000 requests that are simulated take to come: times of
+service 1/(1 − √load)², 4,400 here. Source: the relaxation time of the queue M/M/1 (Cohen, The Single Server Queue)."""
+
 
 def assumptions(job: ServingJob, best: ServingPoint, interval: ServingInterval) -> tuple[str, ...]:
     """Assumptions of one answer, most consequential first."""
@@ -41,6 +45,12 @@ def assumptions(job: ServingJob, best: ServingPoint, interval: ServingInterval) 
 def _assumptions(job: ServingJob, best: ServingPoint, interval: ServingInterval) -> Iterator[str]:
     yield f"{requests_in_words(job.workload)}; {_served_in_words(job, best)}"
     yield from _interval(interval)
+    load = _sampled_load(job.workload, best)
+    if load > _NEARLY_FULL:
+        yield (
+            f"servers have {format_fraction(load)} of what they can do to do: so near full load times depend on which "
+            "requests were drawn, and more of them would wait longer"
+        )
     if job.calibration is not None:
         yield f"what servers reach, as {job.calibration.folder} states it, takes the place of what ships"
     if job.workload.prompt_lengths is not None and job.workload.generate_lengths is not None:
@@ -67,6 +77,17 @@ def _assumptions(job: ServingJob, best: ServingPoint, interval: ServingInterval)
     if TRANSPOSE_AXIS in {*best.plan.decode, *best.plan.prefill}:
         yield "tp_transpose splits the other side of matrices: MaxText can (tensor_transpose), vLLM cannot; pin a mesh"
     yield from job.model.notes
+
+
+def _sampled_load(workload: ServingWorkload, best: ServingPoint) -> float:
+    """Requests that are drawn at random over those that full servers can serve; 0 where none are drawn."""
+    fleet, plan = best.fleet, best.plan
+    if fleet is None or not best.is_simulated or workload.trace is not None:
+        return 0.0
+    decoding = fleet.requests_per_s / (fleet.servers * best.requests_per_s)
+    if not fleet.prefill_servers:
+        return decoding
+    return max(decoding, fleet.requests_per_s * best.prefill_s / (plan.prefill_batch * fleet.prefill_servers))
 
 
 def _interval(interval: ServingInterval) -> Iterator[str]:
@@ -304,10 +325,11 @@ def queued_reasons(job: ServingJob, closest: ServingPoint) -> list[str]:
     workload, plan = job.workload, closest.plan
     fleet = "" if closest.fleet is None else f" on {format_things(closest.fleet.chips, 'chip')}"
     found: list[str] = []
-    if workload.ttft_s is not None:
+    is_first_held, is_token_held = in_limits(workload, closest.ttft, closest.tpot)
+    if workload.ttft_s is not None and not is_first_held:
         met = f"{workload.ttft_of} of the time to the first token is {_limited(closest.ttft, workload.ttft_of)}{fleet}"
         found.append(f"{met}; {format_seconds(workload.ttft_s)} is asked for")
-    if workload.tpot_s is not None:
+    if workload.tpot_s is not None and not is_token_held:
         met = f"{workload.tpot_of} of the time per output token is {_limited(closest.tpot, workload.tpot_of)}{fleet}"
         found.append(f"{met}; {format_seconds(workload.tpot_s)} is asked for")
     where = f"{plan.mode}, {mesh_in_words(plan.decode)} on {plan.slice}, batch {plan.batch}"
@@ -321,28 +343,33 @@ def _limited(times: Quantiles, of: Statistic) -> str:
 def too_slow_reasons(
     job: ServingJob, quickest_first: ServingPoint, quickest_token: ServingPoint, closest: ServingPoint
 ) -> list[str]:
-    """The best attainable of each limit, and what binds it."""
+    """The best attainable of each limit that no plan meets, and what binds it; of all, where each is met alone."""
     workload = job.workload
-    reasons: list[str] = []
-    if workload.ttft_s is not None:
+    is_first_met = workload.ttft_s is None or quickest_first.ttft.mean_s <= workload.ttft_s
+    is_token_met = workload.tpot_s is None or quickest_token.tpot.mean_s <= workload.tpot_s
+    is_each_met = is_first_met and is_token_met
+    reasons = ["each limit is met alone, but not both together"] if is_each_met else []
+    if workload.ttft_s is not None and (is_each_met or not is_first_met):
         plan = quickest_first.plan
         reasons.append(
             f"the shortest time to the first token is {format_seconds(quickest_first.ttft.mean_s)} "
             f"({plan.mode}, prefill {mesh_in_words(plan.prefill)} on {plan.slice}); "
             f"{format_seconds(workload.ttft_s)} is asked for"
         )
-    if workload.tpot_s is not None:
+    if workload.tpot_s is not None and (is_each_met or not is_token_met):
         plan = quickest_token.plan
         reasons.append(
             f"the shortest time per output token is {format_seconds(quickest_token.tpot.mean_s)} "
             f"({mesh_in_words(plan.decode)} on {plan.slice}, batch {plan.batch}), where "
             f"{quickest_token.bound_reason}; {format_seconds(workload.tpot_s)} is asked for"
         )
-    what = "the closest plan to both has" if len(reasons) > 1 else "so near comes a plan with"
+    is_both = None not in {workload.ttft_s, workload.tpot_s}
+    what = "the closest plan to both has" if is_both else "so near comes a plan with"
+    when = "" if workload.rate is None else "with servers to spare, "
     plan = closest.plan
     reasons.append(
         f"{what} {format_seconds(closest.ttft.mean_s)} to the first token and "
         f"{format_seconds(closest.tpot.mean_s)} per token "
-        f"({plan.mode}, {mesh_in_words(plan.decode)}, batch {plan.batch})"
+        f"({when}{plan.mode}, {mesh_in_words(plan.decode)}, batch {plan.batch})"
     )
     return reasons
