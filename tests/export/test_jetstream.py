@@ -52,7 +52,7 @@ def test_a_slot_has_room_for_its_whole_context_and_a_prompt_for_its_own() -> Non
 
 
 def test_slots_beyond_the_memory_are_left_out() -> None:
-    answer = export_jetstream(job("gemma3-12b", "v6e:2x2", workload__prompt_len=30_000))
+    answer = export_jetstream(job("gemma3-27b", "v6e:2x4", workload__prompt_len=30_000))
 
     assert answer.batch < answer.point.plan.batch  # pages of layers with windows are short, MaxText's caches are not
     assert answer.held_bytes <= answer.usable_bytes
@@ -65,7 +65,7 @@ def test_slots_beyond_the_memory_are_left_out() -> None:
         ({"on": "h100:4"}, "GPUs"),
         ({"model": "deepseek3-671b", "on": "v6e:8x8"}, "caches of latents"),
         ({"plan__dtypes": {"weights": "fp8", "compute": "fp8"}, "on": "tpu7x:2x2x1"}, "fp8 weights, fp8 matmuls"),
-        ({"model": "gpt-oss-20b"}, "experts fp4"),
+        ({"model": "gpt-oss-20b"}, "experts mxfp4"),
         ({"plan__dtypes": {"kv_cache": "fp8"}}, "a cache in fp8"),
         ({"plan__mode": "disaggregated"}, "whose parts are not public"),
         ({"plan__speculation": {"draft_tokens": 2, "acceptance": 0.5}}, "drafts"),
