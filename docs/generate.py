@@ -253,7 +253,8 @@ def _is_formula(node: ast.stmt) -> bool:
     returns = "" if node.returns is None else ast.unparse(node.returns)
     is_arithmetic = [argument.arg for argument in node.args.args] == ["a", "b"]
     says_so = "Formula:" in (ast.get_docstring(node) or "")
-    return (returns in {"Number", "float"} or (says_so and returns in {"bool", "int"})) and not is_arithmetic
+    is_counted = says_so and (returns in {"bool", "int"} or returns.startswith("tuple["))
+    return (returns in {"Number", "float"} or is_counted) and not is_arithmetic
 
 
 def _entry(node: ast.FunctionDef) -> str:
