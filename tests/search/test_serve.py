@@ -89,8 +89,8 @@ def test_at_a_rate_requests_are_simulated_and_servers_hold_the_limits_with_their
         assert 0 < times.p50_s <= times.p90_s <= times.p99_s
     assert best.ttft.mean_s <= 3
     assert best.tpot.mean_s <= 0.03
-    # Queues aside, simulated means are those of the formula, or below: servers are not full all the time.
-    assert best.tpot.mean_s == pytest.approx(1 / best.tokens_per_s_per_user, rel=0.15)
+    # Queues aside, simulated means are below those of full servers, and none is below what reading weights takes.
+    assert best.step.breakdown.weights_s < best.tpot.mean_s < 1.02 / best.tokens_per_s_per_user
 
 
 def test_prices_of_prompts_and_replies_add_up_to_the_price_of_the_whole() -> None:
@@ -158,11 +158,18 @@ def test_a_context_longer_than_the_model_was_made_for_is_noted_with_its_keys() -
     assert any("workload.prompt_len" in note and "131,072" in note for note in answer.notes)
 
 
-def test_weights_in_four_bits_are_half_as_large_as_in_eight_and_read_in_half_the_time() -> None:
+def test_weights_in_four_bits_leave_embedding_and_head_wide_and_have_scales_of_their_groups() -> None:
+    # Llama 3.1 70B: 70.554e9 weights, 2 · 128,256 · 8,192 of them in embedding and head, which 4 bits leave in bf16.
+    # Groups of 128 have a scale of 2 bytes and a zero point of 4 bits. A pass reads the head, not the table.
+    table = 128_256 * 8192
+    layers = 70.554e9 - 2 * table
+    group = 0.5 + 2.5 / 128
     four, eight = (llama(mesh="tp=8", batch=8, weights_dtype=dtype).best for dtype in ("int4", "int8"))
 
-    assert four.memory.parts["weights"] == eight.memory.parts["weights"] / 2
-    assert four.step.breakdown.weights_s == eight.step.breakdown.weights_s / 2
+    assert eight.memory.parts["weights"] == pytest.approx((layers + 2 * table) / 8, rel=1e-3)
+    assert four.memory.parts["weights"] == pytest.approx((layers * group + 2 * 2 * table) / 8, rel=1e-3)
+    read = (layers * group + 2 * table) / (layers + table)
+    assert four.step.breakdown.weights_s == pytest.approx(read * eight.step.breakdown.weights_s, rel=1e-3)
     with pytest.raises(InputError, match="unknown dtype"):
         ridgeline.train("llama3.1-8b", on="v5e:4x4", seq_len=1024, global_batch=16, weights_dtype="int4")
 
@@ -199,7 +206,7 @@ def test_a_large_fleet_is_as_full_in_simulation_as_a_small_one() -> None:
     assert one.fleet is not None
     assert ten.fleet is not None
     assert ten.fleet.servers == pytest.approx(10 * one.fleet.servers, rel=0.1)
-    assert ten.tpot.mean_s == pytest.approx(one.tpot.mean_s, rel=0.15)  # whole servers are not as full
+    assert one.tpot.mean_s < 1.02 * ten.tpot.mean_s  # of few servers, the last is not as full
     assert ten.tpot.mean_s == pytest.approx(1 / ten.tokens_per_s_per_user, rel=0.15)
 
 

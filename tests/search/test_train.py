@@ -119,7 +119,9 @@ def test_fp8_speeds_up_the_layers_of_ironwood_and_nothing_of_v5p() -> None:
     on_v5p = replace(MAIN, hardware=parse_slice("v5p:4x4x8"))
     quantized, bf16 = (train(replace(on_v5p, plan=plan)) for plan in (recipe, plain))
     scales_s = quantized.best.step.expected_s - bf16.best.step.expected_s
-    assert 0 < scales_s < 0.05 * bf16.best.step.expected_s
+    # A device narrows, of each of 16,384 tokens and 80 layers, 53,248 elements of inputs, twice with recomputation, and
+    # 84,000 of gradients, about 5 bytes each: 1.25e12 bytes, 0.45 s at 2.765e12 bytes/s. Passes reach a third of that.
+    assert 0.45 < scales_s < 0.45 / 0.33
     assert any("no faster fp8" in line for line in quantized.assumptions)
 
 
