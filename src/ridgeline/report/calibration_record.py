@@ -73,7 +73,7 @@ def _step_value(_: MeasuredCase, time_s: float) -> str:
     return format_seconds(time_s)
 
 
-_STEPS: Final = _Subject["MeasuredCase"](
+_STEPS: Final[_Subject[MeasuredCase]] = _Subject(
     one="measured step",
     cluster="job",
     cell="chip",
@@ -105,7 +105,7 @@ _STEPS: Final = _Subject["MeasuredCase"](
     value=_step_value,
     is_told=lambda _: True,
 )
-_SERVERS: Final = _Subject["ServingCase"](
+_SERVERS: Final[_Subject[ServingCase]] = _Subject(
     one="measurement",
     cluster="server",
     cell="chip, engine",
