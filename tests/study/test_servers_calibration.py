@@ -76,7 +76,8 @@ def test_eight_of_ten_servers_lie_inside_their_intervals_whatever_the_fit_did_no
     found = shipped().scores[scheme]
 
     assert found["GPU_token"].interval_coverage == pytest.approx(0.8, abs=0.06)
-    assert found["TPU_token"].interval_coverage > 0.65  # sixteen servers
+    # Fifteen servers. Of a model that is left out it is 67.8%, which no bound asked for before.
+    assert found["TPU_token"].interval_coverage > (0.65 if scheme == "models" else 0.7)
 
 
 def test_an_interval_is_as_wide_as_the_record_says_for_each_thing_that_was_never_measured() -> None:
